@@ -1,0 +1,1 @@
+"""Tests that run the commands as a user does."""
