@@ -1,0 +1,243 @@
+"""The generate task: what doing a job means, with the Protocols it needs.
+
+read → has it expired? → infer → settle, or decide what follows from the failure. Every path ends in an outcome; whoever
+delivered the job applies it, and only then is the job out of its claim.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
+
+from tasks import rfc3339
+from tasks.errors import InternalError, JobError, JobExpired
+from tasks.job import GenerateJob
+from tasks.reading import DeadLetterReason, JobIdentity, ModelLimits, NotAJob, RejectedJob, read_job
+from tasks.result import Attempt, ErrorBody, GenerateResult, Timings
+from tasks.retry import GiveBack, RetryPolicy, TryAgain, decide
+from tasks.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What an inference gave: exactly one text, and the true counts."""
+
+    text: str
+    usage: Usage
+    finish_reason: str | None
+    model_version: str | None
+
+
+class Inference(Protocol):
+    """Runs a job on the model behind its public name."""
+
+    def infer(self, job: GenerateJob, request_id: str) -> Generation:
+        """Return the generation, or raise a JobError. Takes no longer than the model's ``timeout_seconds``."""
+        ...
+
+
+class Clock(Protocol):
+    """Time that only moves forward, for durations within this process."""
+
+    def monotonic_ms(self) -> float:
+        """Return milliseconds since some fixed moment."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A claimed job as the worker got it.
+
+    ``claimed_at_ms`` is Redis' clock at the claim, ``received_ms`` this process' monotonic clock when it learned of it: all times
+    in a result are the first plus what passed since on the second, so no host's clock is asked.
+    """
+
+    tag: str
+    queue_model: str
+    raw: bytes
+    claimed_at_ms: int
+    received_ms: float
+    expired: bool
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The job has ended; ``error`` is the one in its result."""
+
+    identity: JobIdentity
+    result: GenerateResult
+    error: JobError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The job waits for ``delay_ms`` in Redis; ``attempt`` is added to its ledger."""
+
+    identity: JobIdentity
+    attempt: Attempt
+    delay_ms: int
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """The job goes back to the front of its queue, uncharged; its model is out of order here."""
+
+    identity: JobIdentity
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """The bytes cannot become a job."""
+
+    reason: DeadLetterReason
+
+
+Outcome = Settlement | Retry | Return | DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the task needs of the process that runs it; ``limits`` is by public name and holds every declared model."""
+
+    worker_id: str
+    inference: Inference
+    clock: Clock
+    draw: Callable[[], float]
+    limits: Mapping[str, ModelLimits]
+    retry: RetryPolicy
+    max_job_bytes: int
+
+
+def generate(delivery: Delivery, ports: Ports) -> Outcome:
+    """Run one delivered job to an outcome. Raises nothing but what ends the process or this greenlet."""
+    read = read_job(
+        delivery.raw,
+        queue_model=delivery.queue_model,
+        limits=ports.limits.get(delivery.queue_model),
+        max_job_bytes=ports.max_job_bytes,
+    )
+    if isinstance(read, NotAJob):
+        return DeadLetter(read.reason)
+    run = _Run(delivery, read.identity, ports)
+    if isinstance(read, RejectedJob):
+        return run.failed_before_the_start(read.error)
+    if delivery.expired:
+        return run.failed_before_the_start(JobExpired())
+    return run.inferred(read.job)
+
+
+class _Common(TypedDict):
+    """The fields of a result that do not depend on how the job ended."""
+
+    version: Literal[1]
+    job_id: str
+    model: str
+    worker_id: str
+    attempts: list[Attempt]
+    timings: Timings
+    finished_at: str
+    tenant: str | None
+    batch_id: str | None
+    custom_id: str | None
+    metadata: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One delivery on its way to an outcome."""
+
+    delivery: Delivery
+    identity: JobIdentity
+    ports: Ports
+
+    def inferred(self, job: GenerateJob) -> Outcome:
+        started_ms = self._now_ms()
+        begun = self.ports.clock.monotonic_ms()
+        generation: Generation | None = None
+        try:
+            generation = self.ports.inference.infer(job, f"{job.job_id}/{self.delivery.tag}")
+            error: JobError | None = None
+        except JobError as failure:
+            error = failure
+        except Exception as fault:  # noqa: BLE001 - the task boundary: a fault of ours must end as a coded error, not a lost job
+            error = InternalError()
+            error.__cause__ = fault
+        inference_ms = round(self.ports.clock.monotonic_ms() - begun)
+        attempt = self._attempt(started_ms, inference_ms, error, generation.usage if generation else None)
+        timings = self._timings(job, started_ms, inference_ms)
+        if generation is not None:
+            return self._succeeded(generation, attempt, timings)
+        assert error is not None
+        return self._failed(error, attempt, timings)
+
+    def failed_before_the_start(self, error: JobError) -> Settlement:
+        timings = Timings(queued_ms=None, pool_wait_ms=None, inference_ms=None)
+        return self._settlement(error, list(self.delivery.attempts), timings)
+
+    def _failed(self, error: JobError, attempt: Attempt, timings: Timings) -> Outcome:
+        attempts = [*self.delivery.attempts, attempt] if error.may_have_run else list(self.delivery.attempts)
+        match decide(error, attempts, self.ports.retry, self.ports.draw):
+            case TryAgain(delay_ms):
+                return Retry(self.identity, attempt, delay_ms, error)
+            case GiveBack():
+                return Return(self.identity, error)
+            case _:
+                return self._settlement(error, attempts, timings)
+
+    def _succeeded(self, generation: Generation, attempt: Attempt, timings: Timings) -> Settlement:
+        result = GenerateResult(
+            **self._common([*self.delivery.attempts, attempt], timings),
+            status="succeeded",
+            text=generation.text,
+            finish_reason=generation.finish_reason,
+            usage=generation.usage,
+            error=None,
+            model_version=generation.model_version,
+        )
+        return Settlement(self.identity, result, None)
+
+    def _settlement(self, error: JobError, attempts: list[Attempt], timings: Timings) -> Settlement:
+        result = GenerateResult(
+            **self._common(attempts, timings),
+            status="failed",
+            text=None,
+            finish_reason=None,
+            usage=error.usage,
+            error=ErrorBody.of(error),
+            model_version=None,
+        )
+        return Settlement(self.identity, result, error)
+
+    def _common(self, attempts: list[Attempt], timings: Timings) -> _Common:
+        return {
+            "version": 1,
+            "job_id": self.identity.job_id,
+            "model": self.identity.model,
+            "worker_id": self.ports.worker_id,
+            "attempts": attempts,
+            "timings": timings,
+            "finished_at": rfc3339.from_ms(self._now_ms()),
+            "tenant": self.identity.tenant,
+            "batch_id": self.identity.batch_id,
+            "custom_id": self.identity.custom_id,
+            "metadata": self.identity.metadata,
+        }
+
+    def _attempt(self, started_ms: int, inference_ms: int, error: JobError | None, usage: Usage | None) -> Attempt:
+        return Attempt(
+            worker_id=self.ports.worker_id,
+            started_at=rfc3339.from_ms(started_ms),
+            code=error.code if error else None,
+            inference_ms=inference_ms,
+            usage=error.usage if error else usage,
+        )
+
+    def _timings(self, job: GenerateJob, started_ms: int, inference_ms: int) -> Timings:
+        claimed_ms = self.delivery.claimed_at_ms
+        queued_ms = max(0, claimed_ms - rfc3339.to_ms(job.enqueued_at)) if job.enqueued_at else None
+        return Timings(queued_ms=queued_ms, pool_wait_ms=max(0, started_ms - claimed_ms), inference_ms=inference_ms)
+
+    def _now_ms(self) -> int:
+        return round(self.delivery.claimed_at_ms + self.ports.clock.monotonic_ms() - self.delivery.received_ms)

@@ -1,0 +1,90 @@
+"""The job: what a gateway puts in a model's queue (docs/wire-contract.md, section 2)."""
+
+import math
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSchema
+
+from tasks import rfc3339
+
+TASK_NAME: Final = "speedinfer.generate"
+"""The Celery task's name, for producers that send protocol 2 messages."""
+
+INT32_MAX: Final = 2**31 - 1
+_METADATA_ENTRIES: Final = 16
+_METADATA_BYTES: Final = 4096
+
+
+def _read_time(value: object) -> datetime:
+    if not isinstance(value, str):
+        msg = "is not a string"
+        raise ValueError(msg)  # noqa: TRY004 - pydantic turns a ValueError into its own error, a TypeError it lets through
+    return rfc3339.parse(value)
+
+
+def _small(metadata: dict[str, str]) -> dict[str, str]:
+    if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > _METADATA_BYTES:
+        msg = f"is over {_METADATA_BYTES} bytes"
+        raise ValueError(msg)
+    return metadata
+
+
+def _finite(value: JsonValue) -> JsonValue:
+    match value:
+        case float() if not math.isfinite(value):
+            msg = "holds a number that is not finite"
+            raise ValueError(msg)
+        case list():
+            for item in value:
+                _finite(item)
+        case dict():
+            for item in value.values():
+                _finite(item)
+    return value
+
+
+def _traced(traceparent: str) -> str:
+    version, trace_id, parent_id, _flags = traceparent.split("-")
+    if version == "ff" or set(trace_id) == {"0"} or set(parent_id) == {"0"}:
+        msg = "is not a W3C trace context"
+        raise ValueError(msg)
+    return traceparent
+
+
+JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,200}$")]
+Label = Annotated[str, Field(max_length=200)]
+Time = Annotated[
+    datetime,
+    BeforeValidator(_read_time),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+Metadata = Annotated[dict[str, str], Field(max_length=_METADATA_ENTRIES), AfterValidator(_small)]
+TraceParent = Annotated[
+    str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"), AfterValidator(_traced)
+]
+
+
+class GenerateJob(BaseModel):
+    """One text generation, as asked for by the gateway."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    job_id: Annotated[JobId, Field(description="Given by the gateway; the idempotency key.")]
+    model: Annotated[PublicName, Field(description="The public name of the model.")]
+    prompt: Annotated[str, Field(min_length=1, description="At most max_prompt_bytes of UTF-8.")]
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX, description="At most the model's limit.")]
+    parameters: Annotated[
+        dict[str, Annotated[JsonValue, AfterValidator(_finite)]],
+        Field(description="Generation parameters; each must be mapped by the model's configuration."),
+    ] = {}
+    stream: Annotated[Literal[False], Field(description="Anything else is streaming_not_supported.")] = False
+    expires_at: Annotated[Time | None, Field(description="The job is not started after it.")] = None
+    tenant: Annotated[Label | None, Field(description="Echoed in the result.")] = None
+    batch_id: Annotated[Label | None, Field(description="Echoed in the result.")] = None
+    custom_id: Annotated[Label | None, Field(description="Echoed in the result.")] = None
+    metadata: Annotated[Metadata, Field(description="Echoed in the result; at most 4 KiB.")] = {}
+    enqueued_at: Annotated[Time | None, Field(description="Used for the queue-time figures.")] = None
+    traceparent: Annotated[TraceParent | None, Field(description="W3C trace context, passed on to Triton.")] = None
+    version: Annotated[int, Field(ge=1, le=1, description="The version of this contract.")] = 1

@@ -1,0 +1,176 @@
+"""From a queue's bytes to a job, a rejected job or a dead letter. Pure, and total: nothing is raised."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import pydantic_core
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.errors import InvalidJob, JobError, ModelNotSupported, StreamingNotSupported
+from tasks.job import GenerateJob, JobId, Label, Metadata, PublicName
+
+_NOT_OF_THE_CONTENT: Final = frozenset({"enqueued_at", "traceparent", "metadata"})
+_LONGEST_SHOWN_NAME: Final = 32
+_MOST_SHOWN: Final = 5
+_JOB_ID: Final = TypeAdapter(JobId)
+_PUBLIC_NAME: Final = TypeAdapter(PublicName)
+_LABEL: Final = TypeAdapter(Label)
+_METADATA: Final = TypeAdapter(Metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdentity:
+    """What a result echoes of its job, also of one that is not valid otherwise."""
+
+    job_id: str
+    model: str
+    fingerprint: str
+    tenant: str | None = None
+    batch_id: str | None = None
+    custom_id: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What a model's configuration allows in a job; ``parameters`` is None where it takes any."""
+
+    max_prompt_bytes: int
+    max_tokens_limit: int | None = None
+    parameters: frozenset[str] | None = frozenset()
+
+
+class DeadLetterReason(StrEnum):
+    """Why something taken from a queue cannot become a job."""
+
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    NO_JOB_ID = "no_job_id"
+    TOO_LARGE = "too_large"
+    BAD_ENVELOPE = "bad_envelope"
+    JOB_ID_CONFLICT = "job_id_conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidJob:
+    """A job that may be run."""
+
+    job: GenerateJob
+    identity: JobIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedJob:
+    """A job that has an id, and so a settlement, but may not be run."""
+
+    identity: JobIdentity
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True)
+class NotAJob:
+    """Bytes that have no job_id to settle under."""
+
+    reason: DeadLetterReason
+
+
+def read_job(
+    raw: bytes, *, queue_model: str, limits: ModelLimits | None, max_job_bytes: int
+) -> ValidJob | RejectedJob | NotAJob:
+    """Tell what the bytes of a queue's element are.
+
+    ``queue_model`` is the public name whose queue held them; ``limits`` are that model's, None where it is not declared.
+    """
+    if len(raw) > max_job_bytes:
+        return NotAJob(DeadLetterReason.TOO_LARGE)
+    try:
+        content = pydantic_core.from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        return NotAJob(DeadLetterReason.NOT_JSON)
+    if not isinstance(content, dict):
+        return NotAJob(DeadLetterReason.NOT_AN_OBJECT)
+    if not _fits(_JOB_ID, content.get("job_id")):
+        return NotAJob(DeadLetterReason.NO_JOB_ID)
+    identity = _identity(content, queue_model)
+    try:
+        return ValidJob(_validated(content, queue_model, limits), identity)
+    except JobError as error:
+        return RejectedJob(identity, error)
+
+
+def fingerprint(content: dict[str, Any]) -> str:
+    """Return what tells a job sent again from another job under its id: 32 hex digits of its content."""
+    kept = {name: value for name, value in content.items() if name not in _NOT_OF_THE_CONTENT}
+    canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def _identity(content: dict[str, Any], queue_model: str) -> JobIdentity:
+    labels = {
+        name: content[name]
+        for name in ("tenant", "batch_id", "custom_id")
+        if name in content and _fits(_LABEL, content[name])
+    }
+    return JobIdentity(
+        job_id=content["job_id"],
+        model=content["model"] if _fits(_PUBLIC_NAME, content.get("model")) else queue_model,
+        fingerprint=fingerprint(content),
+        metadata=content["metadata"] if "metadata" in content and _fits(_METADATA, content["metadata"]) else {},
+        **labels,
+    )
+
+
+def _fits(adapter: TypeAdapter[Any], value: object) -> bool:
+    try:
+        adapter.validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def _validated(content: dict[str, Any], queue_model: str, limits: ModelLimits | None) -> GenerateJob:
+    if content.get("stream", False) is not False:
+        raise StreamingNotSupported
+    if isinstance(content.get("model"), str) and content["model"] != queue_model:
+        raise ModelNotSupported
+    if limits is None:
+        raise ModelNotSupported
+    try:
+        job = GenerateJob.model_validate(content)
+    except ValidationError as error:
+        raise InvalidJob(_named_fields(error)) from None
+    _check_limits(job, limits)
+    return job
+
+
+def _check_limits(job: GenerateJob, limits: ModelLimits) -> None:
+    if len(job.prompt.encode()) > limits.max_prompt_bytes:
+        raise InvalidJob(f"prompt is over {limits.max_prompt_bytes} bytes")
+    if limits.max_tokens_limit is not None and job.max_tokens > limits.max_tokens_limit:
+        raise InvalidJob(f"max_tokens is over {limits.max_tokens_limit}")
+    if limits.parameters is None:
+        return
+    unmapped = sorted(job.parameters.keys() - limits.parameters)
+    if unmapped:
+        raise InvalidJob("; ".join(f"{_shown('parameter', name)} is not supported" for name in unmapped[:_MOST_SHOWN]))
+
+
+def _named_fields(error: ValidationError) -> str:
+    """Name what is wrong without a value: these words reach the customer."""
+    problems = []
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        name = str(problem["loc"][0])
+        if problem["type"] == "extra_forbidden":
+            problems.append(f"{_shown('field', name)} is unknown")
+        else:
+            problems.append(f"{name} is missing" if problem["type"] == "missing" else f"{name} is not valid")
+    return "; ".join(list(dict.fromkeys(problems))[:_MOST_SHOWN])
+
+
+def _shown(kind: str, name: str) -> str:
+    """Show a customer's own key only where it looks like a name: a prompt put in its place stays unseen."""
+    looks_like_a_name = len(name) <= _LONGEST_SHOWN_NAME and name.isascii() and name.isidentifier()
+    return f"{kind} {name}" if looks_like_a_name else f"a {kind}"
