@@ -1,0 +1,91 @@
+"""Every Redis key: its type, how long it lives, who writes it and who reads it. docs/wire-contract.md fixes the public ones.
+
+====================================== ======= ======================= ========================== =======================
+key, after the namespace               type    lives                   written by                 read by
+====================================== ======= ======================= ========================== =======================
+``jobs:<model>``                       list    while it holds jobs     gateway, workers (returns) workers
+``jobs:<model>\\x06\\x16<3|6|9>``        list    the same                Celery producers, by kombu workers
+``claims:<incarnation>``               hash    while it holds claims   that run of a worker       the same
+``waiting``                            zset    while it holds jobs     workers                    any worker
+``attempts:<job_id>``                  list    settled_ttl_seconds     workers                    workers
+``settlements``                        stream  trimmed by its readers  workers                    settlement consumers
+``result:<job_id>``                    string  result_ttl_seconds      workers                    gateway, ``submit --wait``
+``settled:<job_id>``                   hash    settled_ttl_seconds     workers                    workers
+``dead-letters``                       stream  trimmed by operators    workers                    operators
+``worker:<worker_id>``                 hash    3 heartbeats            that worker                routing, operators
+``workers``                            zset    registry                workers                    routing, operators
+====================================== ======= ======================= ========================== =======================
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+PRIORITY_SEPARATOR: Final = "\x06\x16"
+"""What kombu puts between a queue's name and a priority."""
+
+PRIORITIES: Final = ("", f"{PRIORITY_SEPARATOR}3", f"{PRIORITY_SEPARATOR}6", f"{PRIORITY_SEPARATOR}9")
+"""The lists of one queue in kombu's order: what has the smaller number is read first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace."""
+
+    namespace: str
+
+    @property
+    def prefix(self) -> str:
+        """Return what every key starts with, for the scripts that build the keys of single jobs."""
+        return f"{self.namespace}:"
+
+    def jobs(self, model: str) -> str:
+        """Return the queue of a public model name."""
+        return f"{self.namespace}:jobs:{model}"
+
+    def model_of(self, queue: str) -> str:
+        """Return the public model name of a queue or of one of its priority lists."""
+        return queue.removeprefix(f"{self.namespace}:jobs:").partition(PRIORITY_SEPARATOR)[0]
+
+    def is_jobs(self, name: str) -> bool:
+        """Tell whether a name is that of a queue of jobs."""
+        return name.startswith(f"{self.namespace}:jobs:")
+
+    def claims(self, incarnation: str) -> str:
+        """Return what one run of a worker has claimed: tag to record."""
+        return f"{self.namespace}:claims:{incarnation}"
+
+    @property
+    def waiting(self) -> str:
+        """Return the jobs that wait for a retry: record by due time (Redis' unix ms)."""
+        return f"{self.namespace}:waiting"
+
+    def attempts(self, job_id: str) -> str:
+        """Return the ledger of a job that has not ended: attempts as JSON, oldest first."""
+        return f"{self.namespace}:attempts:{job_id}"
+
+    @property
+    def settlements(self) -> str:
+        """Return the settlement queue."""
+        return f"{self.namespace}:settlements"
+
+    def result(self, job_id: str) -> str:
+        """Return a job's result, the JSON of its settlement."""
+        return f"{self.namespace}:result:{job_id}"
+
+    def settled(self, job_id: str) -> str:
+        """Return the marker of a job that has ended: fingerprint, status, stream_id."""
+        return f"{self.namespace}:settled:{job_id}"
+
+    @property
+    def dead_letters(self) -> str:
+        """Return what could not become a job."""
+        return f"{self.namespace}:dead-letters"
+
+    def worker(self, worker_id: str) -> str:
+        """Return a worker's health."""
+        return f"{self.namespace}:worker:{worker_id}"
+
+    @property
+    def workers(self) -> str:
+        """Return the worker ids by their last heartbeat (Redis' unix ms)."""
+        return f"{self.namespace}:workers"
