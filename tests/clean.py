@@ -1,0 +1,39 @@
+"""The promise that nothing without an end is left in Redis: what a test may leave behind."""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+import redis
+
+# What the wire contract lets live without a time to live; each after the namespace.
+LASTING = (
+    "jobs:*",
+    "settlements",
+    "dead-letters",
+    "workers",
+    "models",
+    "model:*:workers",
+    "paused",
+)
+
+
+def leftovers(client: redis.Redis, allowed: Iterable[str] = ()) -> list[str]:
+    """The keys that nothing will ever remove, and the claims that nobody settled, but for the allowed patterns.
+
+    Patterns are of the key after its namespace, such as ``claims:*``; one that starts with ``/`` is of the whole key.
+    """
+    patterns = (*LASTING, *allowed)
+    return sorted(key for key in _suspects(client) if not any(_matches(key, pattern) for pattern in patterns))
+
+
+def _suspects(client: redis.Redis) -> Iterator[str]:
+    for raw in client.scan_iter(count=1000):
+        key = raw.decode(errors="backslashreplace") if isinstance(raw, bytes) else str(raw)
+        if client.ttl(raw) == -1 or key.partition(":")[2].startswith("claims"):
+            yield key
+
+
+def _matches(key: str, pattern: str) -> bool:
+    if pattern.startswith("/"):
+        return fnmatchcase(key, pattern[1:])
+    return fnmatchcase(key.partition(":")[2], pattern)

@@ -1,0 +1,19 @@
+"""Waiting for a condition instead of for a time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(predicate: Callable[[], T], *, description: str, timeout: float = 10.0, interval: float = 0.01) -> T:
+    """Return the predicate's first true value; fail the test, saying what was waited for, after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout:g} s in vain until {description}; last seen: {value!r}")
+        time.sleep(interval)
