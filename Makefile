@@ -8,17 +8,21 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
-INSTALL := $(PIP) install --no-deps --root-user-action=ignore
+# -qq: only errors. What pip warns of (a user's own pip.conf, running as root) is nothing that a set-up has to mend.
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+INSTALL := $(PIP) install --no-deps
 
 # The first Python from 3.11 to 3.12 that can make a virtual environment. Newer ones have no wheel of the embedded Triton.
 # Each is run, not only found: a version manager's shim may stand for a Python that is not there.
 PYTHON ?= $(firstword $(foreach python,python3.11 python3.12 python3,$(if $(shell $(python) -c '$(PYTHON_FITS)' 2>/dev/null),$(python))))
 PYTHON_FITS := import sys, venv, ensurepip; sys.version_info[:2] in ((3, 11), (3, 12)) and print("yes")
 
-COMPILE := UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile pyproject.toml --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-COMPILE_dev := --extra demo --group dev
-COMPILE_worker :=
+# dev is what make setup installs; worker and build are what the Dockerfile installs and builds with.
+LOCKS := dev worker build
+COMPILE := UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+COMPILE_dev := pyproject.toml --extra demo --group dev
+COMPILE_worker := pyproject.toml
+COMPILE_build := --group build
 
 .PHONY: help
 help: ## List what can be made
@@ -26,6 +30,7 @@ help: ## List what can be made
 
 .PHONY: setup
 setup: .venv/.project-installed ## Make .venv with all that the demo and the tests need (re-run only when the lock changes)
+	@:
 
 $(BIN)/pip:
 	@python='$(PYTHON)'
@@ -41,7 +46,7 @@ $(BIN)/pip:
 	"$$python" -m venv --clear .venv
 
 .venv/.lock-installed: requirements/dev.txt | $(BIN)/pip
-	@echo "setup: installing the locked packages (some 30 s)"
+	@echo "setup: installing the locked packages (about 30 s the first time)"
 	$(INSTALL) --require-hashes -r $<
 	touch $@
 
@@ -79,7 +84,7 @@ check-locks: setup
 	@scratch=$$(mktemp -d)
 	trap 'rm -rf "$$scratch"' EXIT
 	cp requirements/*.txt "$$scratch"
-	$(foreach lock,dev worker,$(COMPILE) $(COMPILE_$(lock)) -o "$$scratch/$(lock).txt" >/dev/null;)
+	$(foreach lock,$(LOCKS),$(COMPILE) $(COMPILE_$(lock)) -o "$$scratch/$(lock).txt" >/dev/null;)
 	diff -ru requirements "$$scratch" || { echo "check: requirements/ does not fit pyproject.toml; run make lock" >&2; exit 1; }
 	echo "check: the locks fit pyproject.toml"
 
@@ -90,7 +95,7 @@ fmt: setup ## Format the code and mend what ruff can mend
 
 .PHONY: lock
 lock: setup ## Compile pyproject.toml's dependencies into requirements/, keeping the pins that still fit
-	@$(foreach lock,dev worker,$(COMPILE) $(COMPILE_$(lock)) -o requirements/$(lock).txt >/dev/null;)
+	@$(foreach lock,$(LOCKS),$(COMPILE) $(COMPILE_$(lock)) -o requirements/$(lock).txt >/dev/null;)
 
 .PHONY: clean
 clean: ## Remove .venv and every cache
