@@ -1,0 +1,155 @@
+"""How one Triton model is spoken to, and over what connection."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from settings.fields import (
+    INT32_MAX,
+    Bytes,
+    FrozenMapping,
+    ParameterName,
+    Refusal,
+    Seconds,
+    Section,
+    Shown,
+    TensorName,
+    TritonName,
+    at_most,
+    refuse,
+    refuse_if_above,
+)
+
+Constant = bool | int | float | str | tuple["Constant", ...]
+
+
+def _constant(value: object) -> Constant:
+    if isinstance(value, (list, tuple)) and value:
+        return tuple(_constant(each) for each in value)
+    if isinstance(value, float) and abs(value) < float("inf"):
+        return value
+    if isinstance(value, (bool, str)) or (isinstance(value, int) and -(1 << 63) <= value < (1 << 64)):
+        return value
+    raise PydanticCustomError("refused", "must be true or false, a finite number of 64 bits, text, or a list of these")
+
+
+def _not_stream(name: str) -> str:
+    if name.lower() == "stream":
+        raise PydanticCustomError("refused", "streaming is not supported: no job may ask for it")
+    return name
+
+
+class RuntimeConfig(Section):
+    """The Triton model behind public names: its tensors, limits and transport."""
+
+    model_name: TritonName
+    """Name of the model in Triton."""
+    model_version: TritonName | None = None
+    """Version of the model. Without one, Triton's version policy decides."""
+    input_name: TensorName = "text_input"
+    """BYTES input that takes the prompt."""
+    max_tokens_input_name: TensorName | None = "max_tokens"
+    """Integer input that takes `max_tokens`. null sends none; then `options_json_input` must carry it."""
+    output_name: TensorName = "text_output"
+    """BYTES output with the text."""
+    prompt_tokens_output_name: TensorName = "prompt_tokens"
+    """Integer output with the prompt's token count."""
+    completion_tokens_output_name: TensorName = "completion_tokens"
+    """Integer output with the completion's token count."""
+    finish_reason_output_name: TensorName | None = None
+    """BYTES output with the finish reason."""
+    timeout_seconds: Seconds = 120.0
+    """Bounds one inference end to end, the wait for a connection included."""
+    connect_timeout_seconds: Annotated[Seconds, Shown(default="5, or `timeout_seconds` if smaller")] = Field(
+        default_factory=lambda data: at_most(data, "timeout_seconds", 5.0)
+    )
+    """Bounds making a connection to Triton. At most `timeout_seconds`."""
+    max_prompt_bytes: Bytes = 1 << 20
+    """Largest prompt, as UTF-8. Triton's own limit for a request is 64 MiB unless it is started with another."""
+    max_tokens_limit: Annotated[int | None, Field(ge=1, le=INT32_MAX), Shown(unit="tokens")] = None
+    """Largest `max_tokens` of a job."""
+    max_result_bytes: Bytes = 16 << 20
+    """Largest answer that is read; a longer one is cut off and the job fails."""
+    constants: Annotated[
+        FrozenMapping[TensorName, Annotated[object, AfterValidator(_constant)]],
+        Shown(kind="mapping of tensor name to value"),
+    ] = Field(default={}, validate_default=True)
+    """Inputs sent with every request: true or false, number, text, or a list of these."""
+    options: Annotated[
+        FrozenMapping[Annotated[ParameterName, AfterValidator(_not_stream)], TensorName],
+        Shown(kind="mapping of parameter name to tensor name"),
+    ] = Field(default={}, validate_default=True)
+    """Which entry of a job's `parameters` goes into which input. One that is not listed is refused, unless
+    `options_json_input` takes it."""
+    options_json_input: TensorName | None = None
+    """BYTES input that takes all of a job's `parameters`, and `max_tokens`, as one JSON text."""
+    transport: Literal["auto", "infer", "generate"] = "auto"
+    """Endpoint of Triton that is called: `infer`, `generate`, or what the model's own configuration needs."""
+    preset: Literal["vllm", "tensorrt_llm"] | None = None
+    """Names a known kind of model whose fields need not be written."""
+    kind: Literal["text", "tensors"] = "text"
+    """Whether jobs carry a prompt or tensors."""
+    chat_template: str | None = None
+    """Jinja template that makes a prompt of chat messages."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        refuse_if_above(self, ("connect_timeout_seconds", "timeout_seconds"))
+        refuse([*_repeated(dict(self._inputs())), *_repeated(dict(self._outputs())), *self._no_way_for_max_tokens()])
+        return self
+
+    def _inputs(self) -> Iterator[tuple[tuple[str, ...], str | None]]:
+        yield ("input_name",), self.input_name
+        yield ("max_tokens_input_name",), self.max_tokens_input_name
+        yield ("options_json_input",), self.options_json_input
+        yield from ((("constants", name), name) for name in self.constants)
+        yield from ((("options", parameter), name) for parameter, name in self.options.items())
+
+    def _outputs(self) -> Iterator[tuple[tuple[str, ...], str | None]]:
+        for field in (
+            "output_name",
+            "prompt_tokens_output_name",
+            "completion_tokens_output_name",
+            "finish_reason_output_name",
+        ):
+            yield (field,), getattr(self, field)
+
+    def _no_way_for_max_tokens(self) -> Iterator[Refusal]:
+        if self.max_tokens_input_name is None and self.options_json_input is None:
+            yield Refusal(("max_tokens_input_name",), None, "may be null only where options_json_input is set")
+
+
+def _repeated(names: Mapping[tuple[str, ...], str | None]) -> Iterator[Refusal]:
+    """Each place but the first that names a tensor which another one names: two counts in one tensor bill wrongly."""
+    used = Counter[str]()
+    for at, name in names.items():
+        if name is None:
+            continue
+        if used[name]:
+            yield Refusal(at, name, "is the same tensor as another field names")
+        used[name] += 1
+
+
+class RuntimeTls(Section):
+    """Certificates for an https endpoint."""
+
+    ca_file: Annotated[Path | None, Field(strict=False)] = None
+    """PEM file of the authorities that Triton's certificate is checked by. Without it, those of the system."""
+    cert_file: Annotated[Path | None, Field(strict=False)] = None
+    """PEM file of the client certificate."""
+    key_file: Annotated[Path | None, Field(strict=False)] = None
+    """PEM file of the client certificate's key. Without it, the key is read from `cert_file`."""
+    verify: bool = True
+    """Whether Triton's certificate and host name are checked."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.key_file and not self.cert_file:
+            refuse([Refusal(("key_file",), str(self.key_file), "has no use without cert_file")])
+        if self.ca_file and not self.verify:
+            refuse([Refusal(("verify",), False, "must be true where ca_file is set")])
+        return self
