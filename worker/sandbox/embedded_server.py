@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from worker.sandbox.errors import SandboxStartFailed
+from worker.sandbox.errors import SandboxError, SandboxStartFailed
 from worker.sandbox.kept import KeptProcess
 from worker.sandbox.places import free_port, log_tail, temporary_directory
 
@@ -75,8 +75,12 @@ class EmbeddedServer(ABC):
         """End the server and everything it started, and delete its files; safe to repeat."""
         kept, self._kept, self._directory = self._kept, None, None
         if kept is not None:
-            kept.stop(self._stop_grace)
-            kept.close()
+            try:
+                kept.stop(self._stop_grace)
+            except SandboxError:
+                pass  # the keeper is gone, and the server with it; its files are not
+            finally:
+                kept.close()
 
     def kill(self) -> None:
         """End the server as kill -9 does, its children too; :meth:`restart` brings it back."""

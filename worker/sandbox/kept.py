@@ -1,5 +1,6 @@
 """A server process that never outlives this program, not even when the program is killed."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ class KeptProcess:
 
     def __init__(self, remove: Sequence[str]) -> None:
         self._owner = os.getpid()
+        self._remove = tuple(remove)
         self._lock = threading.Lock()
         self.pid: int | None = None
         # A session of its own keeps the terminal's Ctrl-C for the program, which then closes this in its own order.
@@ -59,9 +61,13 @@ class KeptProcess:
         """End what still runs and delete what the server leaves; safe to repeat, and without effect in a fork."""
         if os.getpid() != self._owner or self._keeper.stdin is None or self._keeper.stdout is None:
             return
-        self._keeper.stdin.close()
-        self._keeper.wait(KEEPER_EXIT_SECONDS)
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        returncode = self._keeper.wait(KEEPER_EXIT_SECONDS)
         self._keeper.stdout.close()
+        if returncode != 0:
+            # The keeper was killed; the system ended its server with it, the files are still there.
+            keeper.remove(self._remove)
 
     def _ask(self, do: str, **arguments: object) -> dict[str, Any]:
         if self._keeper.stdin is None or self._keeper.stdout is None:
