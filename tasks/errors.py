@@ -74,7 +74,9 @@ RULES: dict[ErrorCode, Rule] = {
     ErrorCode.RUNTIME_TIMEOUT: Rule("The runtime did not answer in time.", retryable=True),
     ErrorCode.RUNTIME_UNAVAILABLE: Rule("The runtime is not available.", retryable=True),
     ErrorCode.RUNTIME_CONTRACT_MISMATCH: Rule("The runtime's model does not fit its configuration.", retryable=True),
-    ErrorCode.RUNTIME_CONNECTION_LOST: Rule("The connection to the runtime was lost while the job ran.", retryable=True),
+    ErrorCode.RUNTIME_CONNECTION_LOST: Rule(
+        "The connection to the runtime was lost while the job ran.", retryable=True
+    ),
     ErrorCode.RUNTIME_MODEL_CRASHED: Rule("The model's process ended while the job ran.", retryable=False),
     ErrorCode.EXCEEDS_POOL_LIMIT: Rule("The job needs more tokens than its pool ever grants.", retryable=False),
     ErrorCode.DELIVERY_LIMIT_EXCEEDED: Rule("The job was delivered too often without an end.", retryable=False),

@@ -155,22 +155,23 @@ class _Run:
     def inferred(self, job: GenerateJob) -> Outcome:
         started_ms = self._now_ms()
         begun = self.ports.clock.monotonic_ms()
-        generation: Generation | None = None
+        ended = self._infer(job)
+        inference_ms = round(self.ports.clock.monotonic_ms() - begun)
+        attempt = self._attempt(started_ms, inference_ms, ended)
+        timings = self._timings(job, started_ms, inference_ms)
+        if isinstance(ended, JobError):
+            return self._failed(ended, attempt, timings)
+        return self._succeeded(ended, attempt, timings)
+
+    def _infer(self, job: GenerateJob) -> Generation | JobError:
         try:
-            generation = self.ports.inference.infer(job, f"{job.job_id}/{self.delivery.tag}")
-            error: JobError | None = None
+            return self.ports.inference.infer(job, f"{job.job_id}/{self.delivery.tag}")
         except JobError as failure:
-            error = failure
+            return failure
         except Exception as fault:  # noqa: BLE001 - the task boundary: a fault of ours must end as a coded error, not a lost job
             error = InternalError()
             error.__cause__ = fault
-        inference_ms = round(self.ports.clock.monotonic_ms() - begun)
-        attempt = self._attempt(started_ms, inference_ms, error, generation.usage if generation else None)
-        timings = self._timings(job, started_ms, inference_ms)
-        if generation is not None:
-            return self._succeeded(generation, attempt, timings)
-        assert error is not None
-        return self._failed(error, attempt, timings)
+            return error
 
     def failed_before_the_start(self, error: JobError) -> Settlement:
         timings = Timings(queued_ms=None, pool_wait_ms=None, inference_ms=None)
@@ -204,7 +205,7 @@ class _Run:
             status="failed",
             text=None,
             finish_reason=None,
-            usage=error.usage,
+            usage=attempts[-1].usage if attempts else None,
             error=ErrorBody.of(error),
             model_version=None,
         )
@@ -225,13 +226,13 @@ class _Run:
             "metadata": self.identity.metadata,
         }
 
-    def _attempt(self, started_ms: int, inference_ms: int, error: JobError | None, usage: Usage | None) -> Attempt:
+    def _attempt(self, started_ms: int, inference_ms: int, ended: Generation | JobError) -> Attempt:
         return Attempt(
             worker_id=self.ports.worker_id,
             started_at=rfc3339.from_ms(started_ms),
-            code=error.code if error else None,
+            code=ended.code if isinstance(ended, JobError) else None,
             inference_ms=inference_ms,
-            usage=error.usage if error else usage,
+            usage=ended.usage,
         )
 
     def _timings(self, job: GenerateJob, started_ms: int, inference_ms: int) -> Timings:

@@ -52,18 +52,37 @@ def _traced(traceparent: str) -> str:
     return traceparent
 
 
+def _no_parent(name: str) -> str:
+    if ".." in name:
+        msg = "holds '..'"
+        raise ValueError(msg)
+    return name
+
+
+# What a validator checks beyond a pattern stands beside it in JSON Schema's words, since pydantic cannot derive those.
 JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
-PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,200}$")]
+PublicName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9._/-]{1,200}$", json_schema_extra={"not": {"pattern": r"\.\."}}),
+    AfterValidator(_no_parent),
+]
 Label = Annotated[str, Field(max_length=200)]
 Time = Annotated[
     datetime,
     BeforeValidator(_read_time),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": rfc3339.PATTERN}),
 ]
 Metadata = Annotated[dict[str, str], Field(max_length=_METADATA_ENTRIES), AfterValidator(_small)]
 TraceParent = Annotated[
-    str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"), AfterValidator(_traced)
+    str,
+    Field(
+        pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$",
+        json_schema_extra={"not": {"pattern": "^ff-|^..-0{32}-|^..-.{32}-0{16}-"}},
+    ),
+    AfterValidator(_traced),
 ]
+ContractVersion = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"type": "integer", "const": 1})]
+"""Not ``Literal[1]``, which takes true and 1.0 for it."""
 
 
 class GenerateJob(BaseModel):
@@ -87,4 +106,4 @@ class GenerateJob(BaseModel):
     metadata: Annotated[Metadata, Field(description="Echoed in the result; at most 4 KiB.")] = {}
     enqueued_at: Annotated[Time | None, Field(description="Used for the queue-time figures.")] = None
     traceparent: Annotated[TraceParent | None, Field(description="W3C trace context, passed on to Triton.")] = None
-    version: Annotated[int, Field(ge=1, le=1, description="The version of this contract.")] = 1
+    version: Annotated[ContractVersion, Field(description="The version of this contract.")] = 1

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -13,8 +14,17 @@ from tasks.errors import InvalidJob, JobError, ModelNotSupported, StreamingNotSu
 from tasks.job import GenerateJob, JobId, Label, Metadata, PublicName
 
 _NOT_OF_THE_CONTENT: Final = frozenset({"enqueued_at", "traceparent", "metadata"})
-_LONGEST_SHOWN_NAME: Final = 32
-_MOST_SHOWN: Final = 5
+_MOST_SHOWN: Final = frozenset(GenerateJob.model_fields) | frozenset(
+    (
+        *("messages", "input", "inputs", "outputs", "inference_parameters", "options", "priority", "user", "tools"),
+        *("temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "n", "best_of", "num_beams", "beam_width"),
+        *("stop", "stop_words", "bad_words", "end_id", "ignore_eos", "echo", "length_penalty", "early_stopping"),
+        *("max_new_tokens", "max_completion_tokens", "min_tokens", "min_length", "logprobs", "logit_bias"),
+        *("frequency_penalty", "presence_penalty", "repetition_penalty", "response_format"),
+    )
+)
+"""The names that a message may repeat. A key is the customer's own text (a prompt or a secret can stand in its place, and
+look like a name), so one that is not among these stays unseen, whatever its form."""
 _JOB_ID: Final = TypeAdapter(JobId)
 _PUBLIC_NAME: Final = TypeAdapter(PublicName)
 _LABEL: Final = TypeAdapter(Label)
@@ -155,7 +165,7 @@ def _check_limits(job: GenerateJob, limits: ModelLimits) -> None:
         return
     unmapped = sorted(job.parameters.keys() - limits.parameters)
     if unmapped:
-        raise InvalidJob("; ".join(f"{_shown('parameter', name)} is not supported" for name in unmapped[:_MOST_SHOWN]))
+        raise InvalidJob(_listed(f"{_shown('parameter', name)} is not supported" for name in unmapped))
 
 
 def _named_fields(error: ValidationError) -> str:
@@ -167,10 +177,12 @@ def _named_fields(error: ValidationError) -> str:
             problems.append(f"{_shown('field', name)} is unknown")
         else:
             problems.append(f"{name} is missing" if problem["type"] == "missing" else f"{name} is not valid")
+    return _listed(problems)
+
+
+def _listed(problems: Iterable[str]) -> str:
     return "; ".join(list(dict.fromkeys(problems))[:_MOST_SHOWN])
 
 
 def _shown(kind: str, name: str) -> str:
-    """Show a customer's own key only where it looks like a name: a prompt put in its place stays unseen."""
-    looks_like_a_name = len(name) <= _LONGEST_SHOWN_NAME and name.isascii() and name.isidentifier()
-    return f"{kind} {name}" if looks_like_a_name else f"a {kind}"
+    return f"{kind} {name}" if name in _SHOWN else f"a {kind}"

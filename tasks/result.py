@@ -1,15 +1,23 @@
 """The result: what the settlement queue holds for each job (docs/wire-contract.md, section 3)."""
 
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from tasks.errors import RULES, ErrorCode, JobError
+from tasks.job import ContractVersion
 from tasks.usage import Usage
 
-Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+Timestamp = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$")]
 Milliseconds = Annotated[int, Field(ge=0)]
+
+_STATUS_DECIDES: Final[dict[str, JsonValue]] = {
+    "if": {"properties": {"status": {"const": "succeeded"}}},
+    "then": {"properties": {"text": {"type": "string"}, "usage": {"type": "object"}, "error": {"type": "null"}}},
+    "else": {"properties": {"text": {"type": "null"}, "error": {"type": "object"}}},
+}
+"""What the validator of GenerateResult checks, in JSON Schema's words."""
 
 
 class AttemptCode(StrEnum):
@@ -39,7 +47,7 @@ class Attempt(_Wire):
 class ErrorBody(_Wire):
     """Why a job failed."""
 
-    code: ErrorCode
+    code: Annotated[ErrorCode, Field(description="Which of the codes of the contract.")]
     message: Annotated[str, Field(description="One sentence for people; never upstream text.")]
     retryable: Annotated[bool, Field(description="Whether sending it as a new job may help.")]
     upstream_status: Annotated[int | None, Field(description="The runtime's HTTP status.")]
@@ -66,23 +74,28 @@ class Timings(_Wire):
 class GenerateResult(_Wire):
     """A job's end. All fields are always there."""
 
-    version: Literal[1]
-    job_id: str
-    model: str
-    status: Literal["succeeded", "failed"]
+    model_config = ConfigDict(json_schema_extra=_STATUS_DECIDES)
+
+    version: Annotated[ContractVersion, Field(description="The version of this contract.")]
+    job_id: Annotated[str, Field(description="The job's.")]
+    model: Annotated[str, Field(description="The public name of the model.")]
+    status: Annotated[Literal["succeeded", "failed"], Field(description="How the job ended.")]
     text: Annotated[str | None, Field(description="Never null where status is succeeded, else null.")]
-    finish_reason: str | None
-    usage: Annotated[Usage | None, Field(description="Never null where status is succeeded.")]
-    error: ErrorBody | None
-    worker_id: str
-    model_version: str | None
-    attempts: list[Attempt]
-    timings: Timings
-    finished_at: Timestamp
-    tenant: str | None
-    batch_id: str | None
-    custom_id: str | None
-    metadata: dict[str, str]
+    finish_reason: Annotated[str | None, Field(description="Why the text ends, where the model says so.")]
+    usage: Annotated[
+        Usage | None,
+        Field(description="Never null where status is succeeded; of a failure, what the last attempt really spent."),
+    ]
+    error: Annotated[ErrorBody | None, Field(description="Never null where status is failed, else null.")]
+    worker_id: Annotated[str, Field(description="Who settled the job.")]
+    model_version: Annotated[str | None, Field(description="The version of the model that the runtime ran.")]
+    attempts: Annotated[list[Attempt], Field(description="All that may have reached the runtime, oldest first.")]
+    timings: Annotated[Timings, Field(description="Where the time went.")]
+    finished_at: Annotated[Timestamp, Field(description="By Redis' clock.")]
+    tenant: Annotated[str | None, Field(description="The job's.")]
+    batch_id: Annotated[str | None, Field(description="The job's.")]
+    custom_id: Annotated[str | None, Field(description="The job's.")]
+    metadata: Annotated[dict[str, str], Field(description="The job's.")]
 
     @model_validator(mode="after")
     def _succeeds_with_usage_or_fails_with_an_error(self) -> Self:

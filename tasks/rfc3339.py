@@ -2,13 +2,16 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
-_RFC3339 = re.compile(
-    r"(?P<date>\d{4}-\d{2}-\d{2})[Tt](?P<minute>\d{2}:\d{2}):(?P<second>\d{2})(?:\.(?P<fraction>\d+))?"
-    r"(?P<offset>[Zz]|[+-]\d{2}:\d{2})",
-    re.ASCII,
+PATTERN: Final = (
+    r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]((?:[01][0-9]|2[0-3]):[0-5][0-9]):([0-5][0-9]|60)(?:\.([0-9]+))?"
+    r"([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-_LEAP_SECOND = 60
+"""The form of a time, in what Python's and JSON Schema's regular expressions share: date, minute, second, fraction, offset."""
+
+_RFC3339: Final = re.compile(PATTERN)
+_LEAP_SECOND: Final = 60
 
 
 def parse(text: str) -> datetime:
@@ -21,16 +24,24 @@ def parse(text: str) -> datetime:
     if found is None:
         msg = "is not an RFC 3339 time"
         raise ValueError(msg)
-    second = int(found["second"])
-    leap = timedelta(seconds=1) if second == _LEAP_SECOND else timedelta()
-    micros = (found["fraction"] or "")[:6].ljust(6, "0")
-    offset = "+00:00" if found["offset"] in "Zz" else found["offset"]
-    whole = f"{found['date']}T{found['minute']}:{second - leap.seconds:02d}.{micros}{offset}"
+    date, minute, second, fraction, offset = found.groups(default="")
+    leap = int(second) == _LEAP_SECOND
+    micros = fraction[:6].ljust(6, "0")
+    whole = f"{date}T{minute}:{59 if leap else second}.{micros}{'+00:00' if offset in 'Zz' else offset}"
     try:
-        return datetime.fromisoformat(whole).astimezone(UTC) + leap
-    except OverflowError as error:
+        moment = datetime.fromisoformat(whole).astimezone(UTC)
+        return _after_the_leap(moment) if leap else moment
+    except (OverflowError, ValueError):
+        # Without its cause: that one quotes the text.
         msg = "is out of range"
-        raise ValueError(msg) from error
+        raise ValueError(msg) from None
+
+
+def _after_the_leap(moment: datetime) -> datetime:
+    if (moment.hour, moment.minute) != (23, 59):
+        msg = "has a leap second where none can be"
+        raise ValueError(msg)
+    return moment + timedelta(seconds=1)
 
 
 def to_ms(moment: datetime) -> int:

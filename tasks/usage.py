@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class Usage(BaseModel):
     """True token counts of one inference, as the runtime reported them. Never estimated, never defaulted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # It is part of the result, whose readers ignore fields they do not know.
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     prompt_tokens: Annotated[int, Field(ge=1, description="Tokens of the prompt.")]
     completion_tokens: Annotated[int, Field(ge=0, description="Tokens of the text.")]
