@@ -12,8 +12,8 @@ JobError
 ├── ContractMismatch                                                               the configuration does not fit the model
 └── InternalError                                                                  the worker is at fault
 
-What follows from a code (whether it is tried again, whether it counts for a circuit, what the customer reads) stands in
-``RULES``, as in docs/wire-contract.md, and nowhere else.
+What follows from a failure stands here and nowhere else: on its class whether it is tried again and counts for a circuit, in
+``RULES`` what the customer reads. docs/wire-contract.md shows the same as a table.
 """
 
 from dataclasses import dataclass
@@ -74,9 +74,7 @@ RULES: dict[ErrorCode, Rule] = {
     ErrorCode.RUNTIME_TIMEOUT: Rule("The runtime did not answer in time.", retryable=True),
     ErrorCode.RUNTIME_UNAVAILABLE: Rule("The runtime is not available.", retryable=True),
     ErrorCode.RUNTIME_CONTRACT_MISMATCH: Rule("The runtime's model does not fit its configuration.", retryable=True),
-    ErrorCode.RUNTIME_CONNECTION_LOST: Rule(
-        "The connection to the runtime was lost while the job ran.", retryable=True
-    ),
+    ErrorCode.RUNTIME_CONNECTION_LOST: Rule("The connection was lost while the job ran.", retryable=True),
     ErrorCode.RUNTIME_MODEL_CRASHED: Rule("The model's process ended while the job ran.", retryable=False),
     ErrorCode.EXCEEDS_POOL_LIMIT: Rule("The job needs more tokens than its pool ever grants.", retryable=False),
     ErrorCode.DELIVERY_LIMIT_EXCEEDED: Rule("The job was delivered too often without an end.", retryable=False),

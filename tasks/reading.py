@@ -14,7 +14,8 @@ from tasks.errors import InvalidJob, JobError, ModelNotSupported, StreamingNotSu
 from tasks.job import GenerateJob, JobId, Label, Metadata, PublicName
 
 _NOT_OF_THE_CONTENT: Final = frozenset({"enqueued_at", "traceparent", "metadata"})
-_MOST_SHOWN: Final = frozenset(GenerateJob.model_fields) | frozenset(
+_MOST_SHOWN: Final = 5
+_SHOWN: Final = frozenset(GenerateJob.model_fields) | frozenset(
     (
         *("messages", "input", "inputs", "outputs", "inference_parameters", "options", "priority", "user", "tools"),
         *("temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "n", "best_of", "num_beams", "beam_width"),
