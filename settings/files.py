@@ -14,8 +14,7 @@ class UnreadableError(Exception):
 
 
 def read_tree(path: Path) -> dict[str, Any]:
-    """
-    The mapping that the file holds.
+    """The mapping that the file holds.
 
     Raises:
         UnreadableError: it cannot be read, has another suffix, wrong syntax, a key twice, or no mapping at its top.
@@ -30,8 +29,7 @@ def read_tree(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """
-    The file's text, without a byte order mark.
+    """The file's text, without a byte order mark.
 
     Raises:
         UnreadableError: it cannot be read or is not UTF-8.
@@ -45,8 +43,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """
-    The JSON text's value.
+    """The JSON text's value.
 
     Raises:
         UnreadableError: its syntax is wrong, it has a key twice, NaN or an infinity, or is nested too deep.
@@ -64,7 +61,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(tree) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise UnreadableError(f"has the key {twice!r} twice in one object")
+        raise UnreadableError(f"has the key {twice[:60]!r} twice in one object")
     return tree
 
 
@@ -85,15 +82,15 @@ class _Loader(yaml.SafeLoader):
     """YAML's plain types, with no key twice: of two equal keys, YAML would drop one without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        seen = set()
+        seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # no field has such a name; it is refused as one
+            if key.value in seen:
                 mark = key.start_mark
-                raise UnreadableError(
-                    f"has the key {key.value!r} twice in one mapping (line {mark.line + 1}, column {mark.column + 1})"
-                )
-            if isinstance(key.value, str):
-                seen.add(key.value)
+                where = f"line {mark.line + 1}, column {mark.column + 1}"
+                raise UnreadableError(f"has the key {key.value[:60]!r} twice in one mapping ({where})")
+            seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from settings import addresses
-from settings.fields import MISSING, UNKNOWN_FIELD, Location, Refusal, Section
+from settings.fields import MISSING, Refusal, Section
 from settings.schema import Settings
 
 LONGEST_VALUE = 60  # characters; one line a problem
@@ -52,6 +52,9 @@ def shown(refusal: Refusal) -> str:
     value = refusal.value
     if value is MISSING:
         return ""
+    if refusal.at == ("redis_url",) and isinstance(value, str):
+        scheme, separator, _ = value.partition("://")
+        return f"{scheme}://{HIDDEN}" if separator and scheme.isalpha() and len(scheme) < 10 else HIDDEN
     if _may_be_secret(refusal):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -65,8 +68,8 @@ def _may_be_secret(refusal: Refusal) -> bool:
     """By where it stands; a misspelt field is judged by its name, since a password may stand in it all the same."""
     if refusal.at[:1] in {("runtime_headers",), ("redis_url",)}:
         return True
-    names = {part for part in refusal.at if isinstance(part, str)} - _known_fields()
-    return refusal.reason == UNKNOWN_FIELD and any(_SECRETIVE.search(name) for name in names)
+    name = refusal.at[-1] if refusal.at else ""
+    return isinstance(name, str) and name not in known_fields() and _SECRETIVE.search(name) is not None
 
 
 def _as_written(value: object) -> str:
@@ -89,7 +92,8 @@ def _one_line(text: str) -> str:
 
 
 @cache
-def _known_fields() -> frozenset[str]:
+def known_fields() -> frozenset[str]:
+    """Every name of a field, at any level."""
     names: set[str] = set()
     sections: list[type[Section]] = [Settings]
     while sections:
