@@ -4,19 +4,17 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import compose_spec
 import pytest
 import yaml
 
+from settings.load import load_settings
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
-
-
-def seconds(duration: str) -> float:
-    """Read a duration of the compose specification, such as 45s or 2m."""
-    return compose_spec.parse_duration(duration)
 
 
 def dockerfile(instruction: str) -> list[str]:
@@ -115,9 +113,9 @@ def test_the_worker_is_unprivileged() -> None:
 
 def test_the_worker_has_time_to_drain() -> None:
     """Compose sends SIGKILL only some seconds after the worker's own drain has ended."""
-    configuration = json.loads((ROOT / "examples/worker.json").read_text())
-    drain_seconds = configuration.get("drain_seconds", 30)
-    assert seconds(SERVICES["worker"]["stop_grace_period"]) >= drain_seconds + 10
+    settings = load_settings(ROOT / "examples/worker.json", {}, hostname="c0ffee")
+    grace_seconds = compose_spec.parse_duration(SERVICES["worker"]["stop_grace_period"])
+    assert grace_seconds >= settings.drain_seconds + 10
     assert dockerfile("STOPSIGNAL") == ["SIGTERM"]
 
 
@@ -126,8 +124,13 @@ def test_the_worker_has_the_example_configuration() -> None:
     worker = SERVICES["worker"]
     (mounted,) = worker["volumes"]
     assert mounted["target"] == worker["environment"]["SPEEDINFER_CONFIG"]
-    configuration = json.loads((ROOT / mounted["source"]).read_text())
-    assert re.fullmatch(r"http://(\w+):8000", configuration["runtime_endpoint"])
-    assert {"triton", "valkey"} == {
-        re.split(r"[:/]+", configuration[field])[1] for field in ("runtime_endpoint", "redis_url")
-    }
+    settings = load_settings(ROOT / mounted["source"], {}, hostname="c0ffee")
+    assert urlsplit(settings.runtime_endpoint).hostname == "triton"
+    assert urlsplit(settings.redis_url.get_secret_value()).hostname == "valkey"
+
+
+def test_the_worker_can_be_scaled() -> None:
+    """Two containers of the worker are two workers: each is named after its own host name."""
+    first, second = (load_settings(ROOT / "examples/worker.json", {}, hostname=host).worker_id for host in ("a1", "b2"))
+    assert first != second
+    assert "container_name" not in SERVICES["worker"]
