@@ -11,6 +11,7 @@ key, after the namespace               type    lives                   written b
 ``settlements``                        stream  trimmed by its readers  workers                    settlement consumers
 ``result:<job_id>``                    string  result_ttl_seconds      workers                    gateway, ``submit --wait``
 ``settled:<job_id>``                   hash    settled_ttl_seconds     workers                    workers
+``enqueued:<job_id>``                  set     1 hour                  ``submit``                 ``submit``
 ``dead-letters``                       stream  trimmed by operators    workers                    operators
 ``worker:<worker_id>``                 hash    3 heartbeats            that worker                routing, operators
 ``workers``                            zset    registry                workers                    routing, operators
@@ -75,6 +76,10 @@ class Keys:
     def settled(self, job_id: str) -> str:
         """Return the marker of a job that has ended: fingerprint, status, stream_id."""
         return f"{self.namespace}:settled:{job_id}"
+
+    def enqueued(self, job_id: str) -> str:
+        """Return the marker of who enqueued a job with care: the tokens of the calls that were carried out."""
+        return f"{self.namespace}:enqueued:{job_id}"
 
     @property
     def dead_letters(self) -> str:
