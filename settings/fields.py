@@ -66,10 +66,14 @@ def refuse(refusals: Iterable[Refusal]) -> None:
 def refusals_of(error: ValidationError) -> list[Refusal]:
     """Each thing that pydantic found wrong, in words for people."""
     return [
-        Refusal(e["loc"], MISSING if e["type"] == "missing" else e["input"], _WORDS.get(e["type"], e["msg"]))
+        Refusal(e["loc"], MISSING if e["type"] == "missing" else e["input"], _words(e["type"], e["msg"]))
         for e in error.errors(include_url=False)
         if e["type"] != "default_factory_not_called"  # a default that stands on another field, which is refused itself
     ]
+
+
+def _words(kind: str, message: str) -> str:
+    return _WORDS.get(kind) or message.replace("Input should", "must")
 
 
 class Missing:
@@ -84,6 +88,7 @@ _WORDS = {
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of names to values",
     "tuple_type": "must be a list",
+    "too_short": "must have at least one entry",
     "int_type": "must be an integer",
     "int_from_float": "must be an integer",
     "float_type": "must be a number",

@@ -23,7 +23,11 @@ class GpuPool(Section):
 
 
 class Circuit(Section):
-    """When a model of an endpoint is left alone, and when it is tried again."""
+    """When a model of an endpoint is left alone, and when it is tried again.
+
+    This version checks these figures and does not act on them yet: a model that cannot be reached, or is not ready, is
+    paused in each process until it answers again.
+    """
 
     consecutive_failures: Annotated[Count, Shown(unit="calls")] = 5
     """Failures in a row that open the circuit."""

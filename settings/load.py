@@ -1,8 +1,6 @@
 """Settings from a file and the environment, or everything that is wrong with them."""
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,10 +9,10 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource
 
 from settings.environment import CONFIG_FILE, PREFIX, read_variables
-from settings.fields import UNKNOWN_FIELD, Location, Refusal, refusals_of
+from settings.fields import Location, Refusal, refusals_of
 from settings.files import UnreadableError, read_tree
 from settings.machine import filled_in, unreadable_certificates, with_headers_read
-from settings.problems import ConfigurationError, Problem, known_fields, problem
+from settings.problems import ConfigurationError, Problem, problem
 from settings.schema import Settings
 
 DEEPEST = 50  # levels; a tree that holds itself, as YAML can make one, has no end
@@ -43,7 +41,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str], hostname: str) 
         tree = read_tree(path) if path else {}
     except UnreadableError as error:
         raise ConfigurationError([Problem(str(path), "", "", str(error)), *problems]) from None
-    settings, refused = _checked(_layered(variables.tree, tree), hostname, environ)
+    settings, refused = _checked((variables.tree, tree), hostname, environ)
     # What a variable should have set is missing only because the variable itself was refused.
     refused = [r for r in refused if not variables.refuses(r.at)]
     if settings and not problems:
@@ -67,7 +65,7 @@ def settings_from(
     Raises:
         ConfigurationError: something is wrong; it lists all of it, with `source` as the file's name.
     """
-    settings, refused = _checked(tree, hostname, environ)
+    settings, refused = _checked((tree,), hostname, environ)
     if settings:
         return settings
     raise ConfigurationError(_problems(refused, lambda _: source))
@@ -77,20 +75,20 @@ class _Layers(BaseSettings, extra="allow"):
     """Takes no field of its own: it lays one source over another, level by level, as pydantic-settings does."""
 
 
-def _layered(*layers: dict[str, Any]) -> dict[str, Any]:
+def _layered(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The layers as one tree, the first above the rest."""
     # Given as sources, since as arguments some names of fields would mean something to BaseSettings.
-    sources = tuple(InitSettingsSource(_Layers, layer) for layer in layers)
+    sources = tuple(InitSettingsSource(_Layers, dict(layer)) for layer in layers)
     return _Layers(_build_sources=(sources, {})).model_extra or {}
 
 
 def _checked(
-    tree: Mapping[str, Any], hostname: str, environ: Mapping[str, str]
+    layers: Sequence[Mapping[str, Any]], hostname: str, environ: Mapping[str, str]
 ) -> tuple[Settings | None, list[Refusal]]:
-    """The settings, or else all that is refused."""
-    if malformed := list(_malformed(tree, ())):
+    """The settings that the layers make together, or else all that is refused."""
+    if malformed := [refusal for layer in layers for refusal in _malformed(layer, ())]:
         return None, malformed
-    complete, unread = with_headers_read(filled_in(tree, hostname), environ)
+    complete, unread = with_headers_read(filled_in(_layered(layers), hostname), environ)
     refused = [*unread, *unreadable_certificates(complete)]
     try:
         settings = Settings.model_validate(complete)
@@ -127,11 +125,4 @@ def _is_unicode(text: str) -> bool:
 
 
 def _problems(refused: Iterable[Refusal], source_of: Callable[[Location], str]) -> list[Problem]:
-    return [problem(_with_hint(refusal), source_of(refusal.at)) for refusal in refused]
-
-
-def _with_hint(refusal: Refusal) -> Refusal:
-    if refusal.reason != UNKNOWN_FIELD:
-        return refusal
-    near = difflib.get_close_matches(str(refusal.at[-1]), sorted(known_fields()), n=1)
-    return replace(refusal, reason=f"{UNKNOWN_FIELD}; did you mean {near[0]}?") if near else refusal
+    return [problem(refusal, source_of(refusal.at)) for refusal in refused]

@@ -1,13 +1,18 @@
 """What is wrong with a configuration, in words that name file, field, value and reason and hold no secret."""
 
+import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+from pydantic.fields import FieldInfo
 
 from settings import addresses
-from settings.fields import MISSING, Refusal, Section
+from settings.fields import MISSING, UNKNOWN_FIELD, Location, Refusal, Section
+from settings.runtime import RuntimeConfig
 from settings.schema import Settings
 
 LONGEST_VALUE = 60  # characters; one line a problem
@@ -44,7 +49,16 @@ class ConfigurationError(Exception):
 
 def problem(refusal: Refusal, source: str) -> Problem:
     """The refusal as people are told it."""
-    return Problem(source, ".".join(str(part) for part in refusal.at), shown(refusal), refusal.reason)
+    reason = refusal.reason
+    if reason == UNKNOWN_FIELD and (name := _near(refusal.at)):
+        reason = f"{reason}; did you mean {name}?"
+    return Problem(source, ".".join(str(part) for part in refusal.at), shown(refusal), reason)
+
+
+def _near(at: Location) -> str | None:
+    """The field of the same section whose name is most like this one's."""
+    fields = fields_of_section(at[:-1])
+    return next(iter(difflib.get_close_matches(str(at[-1]), sorted(fields), n=1)), None)
 
 
 def shown(refusal: Refusal) -> str:
@@ -91,15 +105,19 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def fields_of_section(at: Location) -> Mapping[str, FieldInfo]:
+    """The fields of the section at this place; none if there is no section."""
+    section: Any = RuntimeConfig if len(at) == 2 and at[0] == "models" else Settings
+    for name in at if section is Settings else ():
+        field = section.model_fields.get(name)
+        section = field.annotation if field else None
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            return {}
+    return dict(section.model_fields)
+
+
 @cache
 def known_fields() -> frozenset[str]:
     """Every name of a field, at any level."""
-    names: set[str] = set()
-    sections: list[type[Section]] = [Settings]
-    while sections:
-        for name, field in sections.pop().model_fields.items():
-            names.add(name)
-            kind = field.annotation
-            if isinstance(kind, type) and issubclass(kind, Section):
-                sections.append(kind)
-    return frozenset(names)
+    sections = [(), *((name,) for name in Settings.model_fields)]
+    return frozenset(field for at in sections for field in fields_of_section(at))

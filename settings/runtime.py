@@ -137,11 +137,11 @@ def _repeated(names: Mapping[tuple[str, ...], str | None]) -> Iterator[Refusal]:
 class RuntimeTls(Section):
     """Certificates for an https endpoint."""
 
-    ca_file: Annotated[Path | None, Field(strict=False)] = None
+    ca_file: Annotated[Path | None, Field(strict=False), Shown(kind="path")] = None
     """PEM file of the authorities that Triton's certificate is checked by. Without it, those of the system."""
-    cert_file: Annotated[Path | None, Field(strict=False)] = None
+    cert_file: Annotated[Path | None, Field(strict=False), Shown(kind="path")] = None
     """PEM file of the client certificate."""
-    key_file: Annotated[Path | None, Field(strict=False)] = None
+    key_file: Annotated[Path | None, Field(strict=False), Shown(kind="path")] = None
     """PEM file of the client certificate's key. Without it, the key is read from `cert_file`."""
     verify: bool = True
     """Whether Triton's certificate and host name are checked."""
