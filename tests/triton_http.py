@@ -67,7 +67,9 @@ def unload(url: str, model: str) -> None:
 
 def revive(url: str, model: str) -> None:
     """Give a model whose process died a new one, which nothing but unloading and loading does."""
-    unload(url, model)
+    call(url, "POST", f"/v2/repository/models/{model}/unload")
+    # The request that killed it stays in flight, so it is never quite unloaded; that does not keep it from being loaded.
+    wait_until(lambda: model_state(url, model) != "READY", description=f"{model} is being unloaded")
     load(url, model)
 
 

@@ -43,3 +43,7 @@ def log_tail(log: Path, lines: int = 8) -> str:
     except OSError:
         return ""
     return " | ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip())
+
+
+SAMPLE_MODELS = Path(__file__).parent / "models"
+"""The model repository of the demo: ``smollm2``, a real language model that runs on a CPU."""
