@@ -2,7 +2,7 @@
 
 import math
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSchema
 
@@ -52,6 +52,13 @@ def _traced(traceparent: str) -> str:
     return traceparent
 
 
+def _not_streamed(stream: bool) -> bool:  # noqa: FBT001 - pydantic hands over the value
+    if stream:
+        msg = "is not false"
+        raise ValueError(msg)
+    return stream
+
+
 def _no_parent(name: str) -> str:
     if ".." in name:
         msg = "holds '..'"
@@ -81,8 +88,9 @@ TraceParent = Annotated[
     ),
     AfterValidator(_traced),
 ]
+# Not Literal[False] and Literal[1]: those take 0, true and 1.0 for them.
+Unstreamed = Annotated[bool, AfterValidator(_not_streamed), WithJsonSchema({"type": "boolean", "const": False})]
 ContractVersion = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"type": "integer", "const": 1})]
-"""Not ``Literal[1]``, which takes true and 1.0 for it."""
 
 
 class GenerateJob(BaseModel):
@@ -98,7 +106,7 @@ class GenerateJob(BaseModel):
         dict[str, Annotated[JsonValue, AfterValidator(_finite)]],
         Field(description="Generation parameters; each must be mapped by the model's configuration."),
     ] = {}
-    stream: Annotated[Literal[False], Field(description="Anything else is streaming_not_supported.")] = False
+    stream: Annotated[Unstreamed, Field(description="Anything else is streaming_not_supported.")] = False
     expires_at: Annotated[Time | None, Field(description="The job is not started after it.")] = None
     tenant: Annotated[Label | None, Field(description="Echoed in the result.")] = None
     batch_id: Annotated[Label | None, Field(description="Echoed in the result.")] = None
