@@ -255,6 +255,13 @@ def test_a_variable_cannot_set_a_part_of_what_another_sets_to_a_single_value(see
     )
 
 
+def test_a_variable_that_cannot_be_read_is_one_problem() -> None:
+    """The required field that it should have set is not called missing as well."""
+    assert [p.reason.partition(":")[0] for p in problems_of(None, MINIMAL | {"SPEEDINFER_SUPPORTED_MODELS": "a"})] == [
+        "is not JSON"
+    ]
+
+
 def test_each_problem_names_its_own_source(tmp_path: Path) -> None:
     """File and variables may both be wrong at once; each problem is one line of the error's text."""
     path = written(tmp_path / "w.json", json.dumps(with_("runtime", "vllm")))
