@@ -1,0 +1,195 @@
+"""Jobs run on Triton: the ``Inference`` of the generate task, for every public name of a worker."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Never, Self
+
+import structlog
+
+from settings.runtime import RuntimeConfig
+from settings.schema import Settings
+from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported, RuntimeUnavailable
+from tasks.generate import Generation
+from tasks.job import GenerateJob
+from worker.triton.asking import AskedModel
+from worker.triton.codec import InferenceAnswer, NoInferenceAnswer, decode_answer
+from worker.triton.comparing import compare, version_missing
+from worker.triton.deadline import at_most
+from worker.triton.endpoint import Endpoint
+from worker.triton.failures import ExchangeFailed, Refused, error_from_answer, error_from_loss, first_line
+from worker.triton.http import Answer, HttpClients, Limits, Request
+from worker.triton.model_contract import ContractReport
+from worker.triton.outputs import read_generation
+from worker.triton.server import LONGEST_ANSWER_BYTES, IndexEntry, ModelPath, ServerIdentity, TritonServer
+
+PROBE_SECONDS: Final = 10.0
+"""How long Triton may take to say something of itself: it does so at once, or something is wrong."""
+
+_PROBES_AT_ONCE: Final = 4
+_OK: Final = 200
+_log = structlog.get_logger()
+
+
+class TritonInference:
+    """Runs jobs on the Triton models behind their public names, and answers whether those can be run.
+
+    May be made before a fork and used after it, from any greenlet and any thread.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        models: Mapping[str, RuntimeConfig],
+        *,
+        concurrency: int,
+        log_upstream_errors: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Connect to nothing yet. ``models`` is by public name; ``concurrency`` inferences run at once in one thread.
+
+        Raises:
+            UnusableCertificates: a configured certificate file is none.
+        """
+        self._models = models
+        self._inferences = HttpClients(endpoint, concurrency)
+        # Of their own, so that a probe never waits for an inference to end.
+        self._probes = HttpClients(endpoint, _PROBES_AT_ONCE)
+        self._log_upstream_errors = log_upstream_errors
+        self._monotonic = monotonic
+        self._asked: dict[str, AskedModel] = {}
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the adapter for a worker's settings."""
+        return cls(
+            Endpoint.of(settings),
+            {name: settings.runtime_for(name) for name in settings.supported_models},
+            concurrency=settings.concurrency,
+            log_upstream_errors=settings.log_upstream_errors,
+        )
+
+    def close(self) -> None:
+        """Close this thread's connections; it may be used again."""
+        self._inferences.close()
+        self._probes.close()
+
+    def infer(self, job: GenerateJob, request_id: str) -> Generation:
+        """Return the generation, or raise a JobError. Takes no longer than the model's ``timeout_seconds``.
+
+        A model that was never checked, or that no longer fits, is checked first.
+        """
+        model, limits = self._asked_model(job.model)
+        request = model.request(job, request_id)
+        answer = self._exchange(request, limits, job)
+        result = self._result(answer, model, job)
+        read = read_generation(result, model.outputs, request_id=request_id, max_result_bytes=model.max_result_bytes)
+        if read.bytes_replaced:
+            _log.warning("text.bytes_replaced", job_id=job.job_id)
+        return read.generation
+
+    def check(self, public_name: str) -> ContractReport:
+        """Return the model's configuration beside Triton's; jobs are run by what it says from now on.
+
+        Raises:
+            ModelNotSupported: the name is not declared.
+            ModelNotReady: the model is unknown to Triton, loading or unloaded.
+            RuntimeUnavailable: Triton cannot be asked.
+            ContractMismatch: Triton does not permit to ask.
+        """
+        config = self._config(public_name)
+        self._asked.pop(public_name, None)
+        report = self._compared(public_name, config)
+        if report.contract is not None:
+            self._asked[public_name] = AskedModel(config, report.contract)
+        return report
+
+    def server_identity(self) -> ServerIdentity:
+        """Return Triton's name and version, or raise RuntimeUnavailable where no Triton answers."""
+        return self._server().identity()
+
+    def server_ready(self) -> bool:
+        """Tell whether Triton calls itself ready; one failed model of others may be enough for a no."""
+        return self._server().is_ready()
+
+    def model_ready(self, public_name: str) -> bool:
+        """Tell whether Triton calls the model ready; it goes on doing so when the model's process has died."""
+        config = self._config(public_name)
+        return self._server(config).is_model_ready(ModelPath(config.model_name, config.model_version))
+
+    def ready_models(self) -> tuple[IndexEntry, ...]:
+        """Return what Triton has loaded, by its own names. For people: it never widens what is run."""
+        return self._server().ready_models()
+
+    def _config(self, public_name: str) -> RuntimeConfig:
+        config = self._models.get(public_name)
+        if config is None:
+            raise ModelNotSupported
+        return config
+
+    def _server(self, config: RuntimeConfig | None = None) -> TritonServer:
+        connect = (config or next(iter(self._models.values()))).connect_timeout_seconds
+        return TritonServer(self._probes, Limits(PROBE_SECONDS, min(connect, PROBE_SECONDS), LONGEST_ANSWER_BYTES))
+
+    def _compared(self, public_name: str, config: RuntimeConfig) -> ContractReport:
+        server = self._server(config)
+        try:
+            model = server.describe(ModelPath(config.model_name, config.model_version))
+        except ModelNotReady:
+            versions = server.versions(config.model_name) if config.model_version else ()
+            if not versions or config.model_version in versions:
+                raise
+            return version_missing(public_name, config, versions)
+        return compare(public_name, config, model)
+
+    def _asked_model(self, public_name: str) -> tuple[AskedModel, Limits]:
+        """Return the model and what is left for its inference."""
+        asked = self._asked.get(public_name)
+        if asked is not None:
+            return asked, asked.limits
+        config = self._config(public_name)
+        begun = self._monotonic()
+        try:
+            with at_most(config.timeout_seconds):
+                report = self.check(public_name)
+        except TimeoutError as passed:
+            raise RuntimeUnavailable from passed
+        if report.contract is None:
+            _log.error("model.mismatched", model=public_name, report=str(report))
+            raise ContractMismatch from Refused(str(report))
+        asked = AskedModel(config, report.contract)
+        left = config.timeout_seconds - (self._monotonic() - begun)
+        return asked, replace(asked.limits, timeout_seconds=max(0.0, left))
+
+    def _exchange(self, request: Request, limits: Limits, job: GenerateJob) -> Answer:
+        try:
+            answer = self._inferences.exchange(request, limits)
+        except ExchangeFailed as failed:
+            raise error_from_loss(failed) from failed
+        if answer.status != _OK:
+            self._fail(answer, job)
+        return answer
+
+    def _result(self, answer: Answer, model: AskedModel, job: GenerateJob) -> InferenceAnswer:
+        try:
+            result = decode_answer(answer.body, answer.json_bytes, model.outputs.wanted)
+        except NoInferenceAnswer:
+            result = None
+        if result is None or result.request_id is None:
+            # Something may say with 200 that it failed.
+            self._fail(answer, job)
+        return result
+
+    def _fail(self, answer: Answer, job: GenerateJob) -> Never:
+        if self._log_upstream_errors:
+            _log.debug(
+                "upstream_error.received",
+                job_id=job.job_id,
+                model=job.model,
+                status=answer.status,
+                text=first_line(answer.body),
+            )
+        error = error_from_answer(answer.status, answer.body)
+        if isinstance(error, ContractMismatch):
+            self._asked.pop(job.model, None)
+        raise error

@@ -1,0 +1,128 @@
+"""Tensors to request bodies and answers to tensors, by tritonclient: its one importer."""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from tritonclient.http import (
+    InferenceServerClient,
+    InferenceServerException,
+    InferInput,
+    InferRequestedOutput,
+    InferResult,
+)
+from tritonclient.utils import triton_to_np_dtype
+
+TensorValue = bool | int | float | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input tensor as it is sent; may be sent any number of times."""
+
+    encoded: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutputs:
+    """The outputs that are asked for; may be asked for any number of times."""
+
+    encoded: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output tensor: its datatype as Triton names it, how many values it has, and its value if that is one."""
+
+    datatype: str
+    size: int
+    value: TensorValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceAnswer:
+    """An inference's result as it came, unchecked; names that the answer lacks are not in ``outputs``."""
+
+    request_id: str | None
+    model_version: str | None
+    outputs: Mapping[str, Output]
+
+
+class NoInferenceAnswer(Exception):
+    """The body is not what Triton answers to an inference."""
+
+
+_WHAT_GARBAGE_RAISES: Final = (
+    ArithmeticError,
+    AttributeError,
+    InferenceServerException,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+
+
+def encode_input(name: str, datatype: str, shape: Sequence[int], values: Sequence[TensorValue]) -> Input:
+    """Return a binary tensor of ``values``, which fit the datatype and are as many as the shape has."""
+    array = np.array(values, dtype=triton_to_np_dtype(datatype)).reshape(shape)
+    tensor = InferInput(name, list(shape), datatype)
+    tensor.set_data_from_numpy(array, binary_data=True)
+    return Input(tensor)
+
+
+def request_outputs(names: Iterable[str]) -> RequestedOutputs:
+    """Return the request for these outputs, in binary."""
+    return RequestedOutputs(tuple(InferRequestedOutput(name, binary_data=True) for name in names))
+
+
+def encode_request(inputs: Iterable[Input], outputs: RequestedOutputs, request_id: str) -> tuple[bytes, int]:
+    """Return the body of an inference request, and how many bytes of it are JSON."""
+    body, json_bytes = InferenceServerClient.generate_request_body(
+        [tensor.encoded for tensor in inputs], outputs=outputs.encoded, request_id=request_id
+    )
+    return body, len(body) if json_bytes is None else json_bytes
+
+
+def decode_answer(body: bytes, json_bytes: str | None, names: Iterable[str]) -> InferenceAnswer:
+    """Return what an inference answered, with those of its outputs that have these names.
+
+    Raises:
+        NoInferenceAnswer: the body cannot be read as one.
+    """
+    try:
+        result = InferenceServerClient.parse_response_body(
+            body, header_length=None if json_bytes is None else int(json_bytes)
+        )
+        response = result.get_response()
+        found = [output["name"] for output in response.get("outputs", ())]
+        if len(set(found)) != len(found):
+            raise NoInferenceAnswer
+        return InferenceAnswer(
+            _text_or_none(response.get("id")),
+            _text_or_none(response.get("model_version")),
+            {name: _output(result, name) for name in names if name in found},
+        )
+    except _WHAT_GARBAGE_RAISES as error:
+        # Without its cause, whose words hold parts of the answer.
+        raise NoInferenceAnswer(type(error).__name__) from None
+
+
+def _output(result: InferResult, name: str) -> Output:
+    datatype = str(result.get_output(name)["datatype"])
+    array = result.as_numpy(name)
+    return Output(datatype, array.size, _plain(array.item()) if array.size == 1 else None)
+
+
+def _plain(value: object) -> TensorValue | None:
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="surrogatepass")
+    return value if isinstance(value, (bool, int, float, bytes)) else None
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None

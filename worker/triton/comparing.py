@@ -1,0 +1,195 @@
+"""A configuration held against its model, field by field."""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final
+
+from settings.runtime import RuntimeConfig
+from worker.triton.description import ModelDescription, TensorDescription
+from worker.triton.model_contract import Comparison, ContractReport, FittedTensor, ModelContract, TensorPlan
+from worker.triton.outputs import INTEGER_DATATYPES, OutputNames
+from worker.triton.values import DATATYPES, INTEGER_RANGES, DoesNotFit
+
+_BYTES: Final = frozenset({"BYTES"})
+_NOTHING: Final = "-"
+
+
+def compare(public_name: str, config: RuntimeConfig, model: ModelDescription) -> ContractReport:
+    """Return the report on a configuration and the model that it names."""
+    comparing = _Comparing(config, model)
+    contract = comparing.contract()
+    found = tuple(comparing.found)
+    return ContractReport(
+        public_name=public_name,
+        model_name=config.model_name,
+        versions=model.versions,
+        comparisons=found,
+        contract=None if any(each.is_mismatch for each in found) else contract,
+        from_metadata=not model.complete,
+    )
+
+
+def version_missing(public_name: str, config: RuntimeConfig, versions: Sequence[str]) -> ContractReport:
+    """Return the report on a model that is there, but not in the configured version."""
+    comparison = Comparison(
+        "model_version", str(config.model_version), ", ".join(versions) or _NOTHING, "is not available"
+    )
+    return ContractReport(public_name, config.model_name, tuple(versions), (comparison,), None)
+
+
+@dataclass(slots=True)
+class _Comparing:
+    """One comparison under way; ``found`` grows with each field that is looked at."""
+
+    config: RuntimeConfig
+    model: ModelDescription
+    found: list[Comparison] = field(default_factory=list)
+
+    def contract(self) -> ModelContract | None:
+        config = self.config
+        self._version()
+        self._transport()
+        prompt = self._input("input_name", config.input_name, _BYTES)
+        max_tokens = self._max_tokens()
+        constants = [self._constant(name, value) for name, value in config.constants.items()]
+        options = {
+            parameter: self._input(f"options.{parameter}", name, DATATYPES, is_list_too=True)
+            for parameter, name in config.options.items()
+        }
+        options_json = self._input("options_json_input", config.options_json_input, _BYTES)
+        self._inputs_without_a_source()
+        self._outputs()
+        if prompt is None:
+            return None
+        return ModelContract(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            constants=tuple(constant for constant in constants if constant is not None),
+            options={parameter: plan for parameter, plan in options.items() if plan is not None},
+            options_json=options_json,
+            outputs=OutputNames(
+                config.output_name,
+                config.prompt_tokens_output_name,
+                config.completion_tokens_output_name,
+                config.finish_reason_output_name,
+            ),
+        )
+
+    def _note(self, name: str, configured: object, actual: object, reason: str = "", *, is_doubt: bool = False) -> None:
+        self.found.append(Comparison(name, str(configured), str(actual), reason, is_doubt))
+
+    def _version(self) -> None:
+        if self.config.model_version is not None:
+            is_there = self.config.model_version in self.model.versions
+            actual = ", ".join(self.model.versions) or _NOTHING
+            self._note("model_version", self.config.model_version, actual, "" if is_there else "is not available")
+
+    def _transport(self) -> None:
+        if self.model.decoupled:
+            reason = "does not do: a decoupled model answers /generate only, which is not supported"
+            self._note("transport", self.config.transport, "a decoupled transaction policy", reason)
+        elif self.config.transport == "generate":
+            self._note("transport", self.config.transport, "/infer too", "is not supported: set infer or auto")
+
+    def _input(
+        self, name: str, tensor_name: str | None, datatypes: AbstractSet[str], *, is_list_too: bool = False
+    ) -> TensorPlan | None:
+        if tensor_name is None:
+            return None
+        tensor = _named(self.model.inputs, tensor_name)
+        if tensor is None:
+            self._note(name, tensor_name, _names(self.model.inputs), "is none of its inputs")
+            return None
+        plan = TensorPlan(tensor.name, tensor.datatype, tensor.shape)
+        self._note(name, tensor_name, tensor, _why_not(plan, datatypes, is_list_too=is_list_too))
+        return plan
+
+    def _max_tokens(self) -> TensorPlan | None:
+        plan = self._input("max_tokens_input_name", self.config.max_tokens_input_name, INTEGER_DATATYPES)
+        limit = self.config.max_tokens_limit
+        if plan is None or limit is None or plan.datatype not in INTEGER_RANGES:
+            return plan
+        largest = INTEGER_RANGES[plan.datatype][1]
+        if limit > largest:
+            self._note("max_tokens_limit", limit, plan.datatype, f"is over its largest value, {largest}")
+        return plan
+
+    def _constant(self, tensor_name: str, value: object) -> FittedTensor | None:
+        tensor = _named(self.model.inputs, tensor_name)
+        name = f"constants.{tensor_name}"
+        if tensor is None:
+            self._note(name, value, _names(self.model.inputs), "is for none of its inputs")
+            return None
+        if tensor.datatype not in DATATYPES:
+            self._note(name, value, tensor, f"cannot be sent as {tensor.datatype}")
+            return None
+        try:
+            fitted = TensorPlan(tensor.name, tensor.datatype, tensor.shape).holding(tuple(_leaves(value)))
+        except DoesNotFit as problem:
+            self._note(name, value, tensor, str(problem))
+            return None
+        self._note(name, value, tensor)
+        return fitted
+
+    def _inputs_without_a_source(self) -> None:
+        if not self.model.complete:
+            return
+        config = self.config
+        filled = {config.input_name, config.max_tokens_input_name, config.options_json_input, *config.constants}
+        for tensor in self.model.inputs:
+            if not tensor.optional and tensor.name not in filled:
+                reason = "is missing: the model requires this input; give it a value in constants"
+                self._note(f"constants.{tensor.name}", _NOTHING, tensor, reason)
+
+    def _outputs(self) -> None:
+        config = self.config
+        self._output("output_name", config.output_name, _BYTES, is_doubt=False)
+        # A count of another datatype than declared will do, so the declaration alone refuses nothing.
+        for name in ("prompt_tokens_output_name", "completion_tokens_output_name"):
+            self._output(name, getattr(config, name), INTEGER_DATATYPES, is_doubt=True)
+        if config.finish_reason_output_name is not None:
+            self._output("finish_reason_output_name", config.finish_reason_output_name, _BYTES, is_doubt=True)
+
+    def _output(self, name: str, tensor_name: str, datatypes: AbstractSet[str], *, is_doubt: bool) -> None:
+        tensor = _named(self.model.outputs, tensor_name)
+        if tensor is None:
+            self._note(name, tensor_name, _names(self.model.outputs), "is none of its outputs")
+        elif tensor.datatype not in datatypes:
+            self._note(name, tensor_name, tensor, f"is no {_kind(datatypes)} tensor", is_doubt=is_doubt)
+        else:
+            self._note(name, tensor_name, tensor)
+
+
+def _why_not(plan: TensorPlan, datatypes: AbstractSet[str], *, is_list_too: bool) -> str:
+    if plan.datatype not in datatypes:
+        return f"is no {_kind(datatypes)} tensor"
+    if is_list_too:
+        return ""
+    try:
+        plan.shape_for(1)
+    except DoesNotFit as problem:
+        return str(problem)
+    return ""
+
+
+def _kind(datatypes: AbstractSet[str]) -> str:
+    if datatypes == _BYTES:
+        return "BYTES"
+    return "integer" if datatypes == INTEGER_DATATYPES else "supported"
+
+
+def _named(tensors: Sequence[TensorDescription], name: str) -> TensorDescription | None:
+    return next((tensor for tensor in tensors if tensor.name == name), None)
+
+
+def _names(tensors: Sequence[TensorDescription]) -> str:
+    return ", ".join(f"{tensor.name} {tensor}" for tensor in tensors) or _NOTHING
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
