@@ -1,46 +1,39 @@
 """A program that runs both embedded servers until it is ended, started by the tests as ``python sandbox_program.py HOW``."""
 
 import json
-import sys
-
-HOW = sys.argv[1]
-
-if HOW == "gevent":
-    from gevent import monkey
-
-    monkey.patch_all()
-
 import multiprocessing
+import sys
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-
-from worker.sandbox.triton_server import TritonServer
-from worker.sandbox.valkey_server import ValkeyServer
 
 MODELS = Path(__file__).parents[1] / "models"
 
 
 def open_servers(stack: ExitStack, found: list[str]) -> None:
     """Start both servers and note their directories."""
+    # Imported late, so that they see what was patched before.
+    from worker.sandbox.triton_server import TritonServer
+    from worker.sandbox.valkey_server import ValkeyServer
+
     valkey = stack.enter_context(ValkeyServer(append_only=True))
     triton = stack.enter_context(TritonServer(MODELS, control="explicit", models=["text_generation"]))
     found += [str(valkey.directory), str(triton.directory)]
 
 
-def main() -> None:
-    """Start the servers, say so, and wait."""
+def main(how: str) -> None:
+    """Start the servers in the given way, say so, and wait."""
     directories: list[str] = []
+    forked = None
     with ExitStack() as stack:
-        if HOW == "short-thread":
+        if how == "short-thread":
             thread = threading.Thread(target=open_servers, args=(stack, directories))
             thread.start()
             thread.join()
         else:
             open_servers(stack, directories)
-        forked = None
-        if HOW == "fork":
+        if how == "fork":
             # The fork inherits what the program holds open, and outlives it.
             forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
             forked.start()
@@ -50,4 +43,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "gevent":
+        from gevent import monkey
+
+        monkey.patch_all()
+    main(sys.argv[1])

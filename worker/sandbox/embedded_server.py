@@ -1,5 +1,6 @@
 """What every embedded server has in common: a port, a log, a life that can be cut short and taken up again."""
 
+import glob
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -63,7 +64,7 @@ class EmbeddedServer(ABC):
         if self._kept is None:
             self._check()
             self._directory = temporary_directory(self.name)
-            self._kept = KeptProcess(remove=[str(self._directory), *self._leavings()])
+            self._kept = KeptProcess(remove=[glob.escape(str(self._directory)), *self._leavings()])
             self._prepare(self._directory)
         try:
             self._start_on_a_port(self._kept)
