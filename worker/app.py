@@ -1,0 +1,185 @@
+"""The Celery application: its options, its one task, and the steps by which a worker starts and stops."""
+
+from typing import Any, Final
+
+import celery.bootsteps
+import structlog
+from celery import Celery, Task, signals
+from celery.worker import control, pidbox
+from celery.worker.consumer import Consumer
+from celery.worker.consumer.control import Control
+from kombu import Queue
+
+from settings.schema import Settings
+from tasks.generate import Delivery
+from tasks.job import TASK_NAME
+from worker.logs import configure_logs
+from worker.runtime import Runtime
+
+_LONGEST_RECONNECT_SECONDS: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class GreenletsNeeded(Exception):
+    """The worker was started with another pool than gevent's."""
+
+
+class GenerateTask(Task):  # type: ignore[misc]  # celery is untyped
+    """The task of every job: a shell around ``tasks.generate``."""
+
+    name = TASK_NAME
+    Strategy = "worker.strategy:run_in_pool"
+    ignore_result = True
+    acks_late = True
+
+    def run(self, delivery: Delivery) -> None:
+        """Run a delivery in this process' runtime."""
+        self.app.runtime.perform(delivery)
+
+
+def create_app(settings: Settings) -> Celery:
+    """Return the application for a worker's settings; nothing is connected by it."""
+    app = Celery("speedinfer", set_as_current=False)
+    runtime = Runtime(settings)
+    app.runtime = runtime
+    app.conf.update(_options(settings, runtime))
+    app.register_task(GenerateTask())
+    app.steps["worker"].add(JobsStep)
+    signals.setup_logging.connect(lambda **_: configure_logs(settings), weak=False)
+    signals.worker_shutting_down.connect(lambda **_: runtime.stop_claiming(), weak=False)
+    return app
+
+
+def run_worker(settings: Settings) -> int:
+    """Run a worker until it is told to stop; returns its exit code."""
+    app = create_app(settings)
+    worker = app.Worker(pool_cls="gevent", hostname=f"{settings.worker_id}@{settings.endpoint_id}", quiet=True)
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
+    prefix = runtime.keys.jobs("")
+    return {
+        "broker_url": settings.redis_url.get_secret_value(),
+        "broker_transport": "worker.transport:Transport",
+        "broker_transport_options": {
+            "job_source": runtime.intake,
+            "jobs_prefix": prefix,
+            "global_keyprefix": runtime.keys.prefix,
+            "socket_timeout": 5,
+            "socket_connect_timeout": 2,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+        },
+        "broker_connection_retry": True,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "result_backend": None,
+        "result_backend_thread_safe": True,
+        "task_queues": [Queue(prefix + model, routing_key=prefix + model) for model in settings.supported_models],
+        "task_create_missing_queues": False,
+        "task_ignore_result": True,
+        "worker_consumer": "worker.app:JobConsumer",
+        "worker_concurrency": settings.concurrency,
+        "worker_prefetch_multiplier": 1,
+        "worker_disable_rate_limits": True,
+        "worker_send_task_events": False,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_enable_prefetch_count_reduction": False,
+    }
+
+
+class JobsStep(celery.bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
+    """Starts and drains the runtime: after the pool is there, before the pool goes."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def start(self, worker: Any) -> None:
+        """Start the runtime with as many slots as the pool has greenlets."""
+        if not worker.pool.is_green:
+            msg = "the worker runs on greenlets: start it with -P gevent"
+            raise GreenletsNeeded(msg)
+        worker.app.runtime.start(worker.pool.num_processes)
+
+    def stop(self, worker: Any) -> None:
+        """Let running jobs end, for drain_seconds at most."""
+        worker.app.runtime.drain(worker.app.runtime.settings.drain_seconds)
+
+    def terminate(self, worker: Any) -> None:
+        """Put every job back now."""
+        worker.app.runtime.drain(0)
+
+
+class SteadyPidbox(pidbox.gPidbox):  # type: ignore[misc]  # celery is untyped
+    """Remote control that comes back after a lost connection, and takes only commands that read.
+
+    Celery's own greenlet ends with its first connection. Its commands that change something (revoke, shutdown, pool_restart, …)
+    end jobs in ways of which nothing would be settled.
+    """
+
+    def __init__(self, consumer: Any) -> None:
+        """Keep the handlers of commands that read."""
+        super().__init__(consumer)
+        self.node.handlers = {
+            name: handler
+            for name, handler in control.Panel.data.items()
+            if control.Panel.meta[handler.__name__].type == "inspect"
+        }
+
+    def loop(self, consumer: Any) -> None:
+        """Listen until the consumer closes."""
+        while consumer.connection:
+            try:
+                super().loop(consumer)
+            except consumer.connection_errors as error:
+                log.warning("remote_control.was_interrupted", exception=type(error).__name__)
+            else:
+                return
+
+
+class SteadyControl(Control):  # type: ignore[misc]  # celery is untyped
+    """The step that starts remote control, with ours in place of Celery's."""
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        """Put our mailbox in place."""
+        super().__init__(consumer, **kwargs)
+        self.box = SteadyPidbox(consumer)
+        self.start = self.box.start
+        self.stop = self.box.stop
+        self.shutdown = self.box.shutdown
+
+
+class JobConsumer(Consumer):  # type: ignore[misc]  # celery is untyped
+    """Celery's consumer without what workers tell each other, which ours do not need, and quick to reconnect."""
+
+    class Blueprint(Consumer.Blueprint):  # type: ignore[misc]  # celery is untyped
+        """Celery's steps, with our remote control."""
+
+        default_steps = [
+            "worker.app:SteadyControl" if step == "celery.worker.consumer.control:Control" else step
+            for step in Consumer.Blueprint.default_steps
+        ]
+
+    def __init__(self, *args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Leave out mingle, gossip and Celery's heartbeat."""
+        without = {"without_mingle": True, "without_gossip": True, "without_heartbeat": True}
+        super().__init__(*args, worker_options={**(worker_options or {}), **without}, **kwargs)
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Return the connection once there is one."""
+
+        def interrupted(error: BaseException, interval: float) -> None:
+            log.debug("broker.was_awaited", exception=type(error).__name__, interval=interval)
+
+        return conn.ensure_connection(
+            interrupted,
+            max_retries=None,
+            interval_start=0.1,
+            interval_step=0.2,
+            interval_max=_LONGEST_RECONNECT_SECONDS,
+            callback=celery.worker.state.maybe_shutdown,
+        )

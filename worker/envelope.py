@@ -1,0 +1,104 @@
+"""Reads the job out of what the claim script could not read: a Celery protocol 2 message, or a job in unusual JSON.
+
+Pure. A message that asks for what a job cannot have (a time, a callback, another serializer) is refused whole: dropping the wish
+would run the job in a way its producer did not ask for.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pydantic_core
+from pydantic import TypeAdapter, ValidationError
+
+from tasks import rfc3339
+from tasks.job import TASK_NAME, JobId
+from tasks.reading import DeadLetterReason, NotAJob
+
+_JOB_ID: Final = TypeAdapter(JobId)
+_WISHES: Final = ("eta", "expires", "compression", "timelimit", "stamps")
+"""Headers of a message that ask for something, unless they are null, empty or a list of nulls."""
+
+_FOLLOW_UPS: Final = ("callbacks", "errbacks", "chain", "chord")
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A job's own bytes with what the ledger must know of it; times in unix ms, None where absent or not valid."""
+
+    raw: bytes
+    job_id: str
+    expires_ms: int | None
+    enqueued_ms: int | None
+
+
+def read_envelope(raw: bytes, max_job_bytes: int) -> Readable | NotAJob | None:
+    """Return the job in ``raw``; None where it holds no message and no job_id, to be judged as it stands."""
+    content = _json(raw) if len(raw) <= max_job_bytes else None
+    if not isinstance(content, dict):
+        return None
+    if "job_id" in content:
+        return _readable(raw, content)
+    if "body" not in content or not ("headers" in content or "properties" in content):
+        return None
+    job = _job_of(content)
+    if job is None:
+        return NotAJob(DeadLetterReason.BAD_ENVELOPE)
+    return _readable(pydantic_core.to_json(job), job) or NotAJob(DeadLetterReason.NO_JOB_ID)
+
+
+def _json(raw: bytes | str) -> Any:
+    try:
+        return pydantic_core.from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        return None
+
+
+def _job_of(message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the one positional argument of a plain message for our task."""
+    headers, properties = message.get("headers"), message.get("properties")
+    if not isinstance(headers, dict) or not isinstance(properties, dict):
+        return None
+    if headers.get("task") != TASK_NAME or any(_asks(headers.get(wish)) for wish in _WISHES):
+        return None
+    if message.get("content-type") != "application/json":
+        return None
+    return _only_argument(_json(_decoded(message["body"], properties.get("body_encoding"))))
+
+
+def _asks(wish: object) -> bool:
+    return any(part is not None for part in wish) if isinstance(wish, list) else bool(wish)
+
+
+def _decoded(body: object, encoding: object) -> bytes | str:
+    if not isinstance(body, str):
+        return b""
+    if encoding != "base64":
+        return body
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _only_argument(body: object) -> dict[str, Any] | None:
+    match body:
+        case [[dict(job)], {}, embed] if not body[1] and isinstance(embed, dict):
+            return None if any(embed.get(follow_up) for follow_up in _FOLLOW_UPS) else job
+    return None
+
+
+def _readable(raw: bytes, job: dict[str, Any]) -> Readable | None:
+    try:
+        job_id = _JOB_ID.validate_python(job.get("job_id"), strict=True)
+    except ValidationError:
+        return None
+    return Readable(raw, job_id, _unix_ms(job.get("expires_at")), _unix_ms(job.get("enqueued_at")))
+
+
+def _unix_ms(value: object) -> int | None:
+    try:
+        return rfc3339.to_ms(rfc3339.parse(value)) if isinstance(value, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,275 @@
+"""Keeps the worker's slots filled and its outcomes committed, with one round trip for all that waits.
+
+One greenlet talks to the ledger. While a call is under way, finished jobs gather; the next call commits them all and claims as many
+jobs as there are free slots. It sleeps until the doorbell rings, a job finishes, a retry is due, or a sweep is.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final, Protocol
+
+import structlog
+from gevent.event import Event
+
+from tasks.errors import JobError
+from tasks.generate import Clock, DeadLetter, Delivery, Outcome
+from tasks.reading import NotAJob
+from worker.clock import RedisClock
+from worker.envelope import Readable, read_envelope
+from worker.exchange import Claim, Claimed, ClaimRequest, Commit, Exchange, ExchangeReply, Open, Opened, Return
+from worker.keys import Keys
+from worker.outcomes import as_commit
+
+SWEEP_MS: Final = 5_000.0
+"""How often all queues are looked at, whatever the doorbell said; also how soon an expired job at a resting head is settled."""
+
+UNTRACKED_SWEEP_MS: Final = 100.0
+"""The same where the server does not let us listen."""
+
+_EXPIRED_A_SWEEP: Final = 100
+
+log = structlog.get_logger()
+
+
+class Gate(Protocol):
+    """Says which models jobs may be claimed of, and learns how inferences end."""
+
+    def is_open(self, model: str) -> bool:
+        """Tell whether jobs of the model may be claimed now."""
+        ...
+
+    def observe(self, model: str, error: JobError | None) -> None:
+        """Learn how an inference ended."""
+        ...
+
+
+class Committer(Protocol):
+    """Does an exchange with Redis, however long Redis is away."""
+
+    def exchange(self, asked: Exchange) -> ExchangeReply:
+        """Return the reply; does not return before there is one."""
+        ...
+
+    def is_told_of_pushes(self) -> bool:
+        """Tell whether the doorbell is connected to the claims."""
+        ...
+
+
+class Journal(Protocol):
+    """Learns what was committed, for counters and logs."""
+
+    def committed(self, delivery: Delivery, outcome: Outcome | None, word: int) -> None:
+        """Take one outcome, None for a job put back unstarted, with the script's word for it."""
+        ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    delivery: Delivery
+    outcome: Outcome | None
+    commit: Commit
+
+
+@dataclass(slots=True)
+class Intake:
+    """The jobs in this process' hands. ``slots`` is how many there may be."""
+
+    committer: Committer
+    gate: Gate
+    journal: Journal
+    clock: Clock
+    redis_clock: RedisClock
+    keys: Keys
+    max_job_bytes: int
+    end_unstarted: Callable[[Delivery], Outcome]
+    """Gives the outcome of an expired job; it needs no slot."""
+    slots: int = 0
+    claiming: bool = True
+    ready: Event = field(default_factory=Event)
+    """Set while there are deliveries for ``take``."""
+
+    _models: list[str] = field(default_factory=list)
+    _maybe_filled: set[str] = field(default_factory=set)
+    _rings: Counter[str] = field(default_factory=Counter)
+    _held: dict[str, Delivery] = field(default_factory=dict)
+    _opening: dict[str, tuple[Delivery, Readable]] = field(default_factory=dict)
+    _deliveries: deque[Delivery] = field(default_factory=deque)
+    _pending: list[_Pending] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _sweep_at_ms: float = 0.0
+    _retry_at_ms: float | None = None
+    _wake: Event = field(default_factory=Event)
+    _settled_down: Event = field(default_factory=Event)
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many jobs are claimed and have no outcome yet."""
+        return len(self._held)
+
+    def open_queue(self, queue: str) -> None:
+        """Claim from a queue from now on."""
+        model = self.keys.model_of(queue)
+        if model not in self._models:
+            self._models.append(model)
+        self.ring(frozenset({model}))
+
+    def close_queue(self, queue: str) -> None:
+        """Claim from a queue no more; what was claimed is delivered when it is open again."""
+        model = self.keys.model_of(queue)
+        if model in self._models:
+            self._models.remove(model)
+
+    def ring(self, models: frozenset[str] | None) -> None:
+        """Learn that something may have come in: for these models, or for any."""
+        for model in self._models if models is None else models:
+            self._maybe_filled.add(model)
+            self._rings[model] += 1
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look again at what can be done."""
+        self._wake.set()
+
+    def take(self) -> Iterable[Delivery]:
+        """Give out the deliveries that wait, oldest first."""
+        self.ready.clear()
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            if delivery.tag in self._held:
+                yield delivery
+
+    def finish(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Take a delivery's outcome; it is committed with all that wait. The slot is free from here on."""
+        if self._held.pop(delivery.tag, None) is None:
+            log.info("job.outcome_dropped", tag=delivery.tag, model=delivery.queue_model)
+            return
+        if not isinstance(outcome, DeadLetter):
+            self.gate.observe(delivery.queue_model, outcome.error)
+        self._pending.append(_Pending(delivery, outcome, as_commit(delivery, outcome)))
+        self._wake.set()
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Put a job that has no outcome back to the front of its queue, uncounted."""
+        if self._held.pop(delivery.tag, None) is not None:
+            self._pending.append(_Pending(delivery, None, Return(delivery.tag)))
+            self._wake.set()
+
+    def stop_claiming(self) -> None:
+        """Take nothing more; what is claimed by a call under way goes back."""
+        self.claiming = False
+        self._wake.set()
+
+    def held(self) -> list[Delivery]:
+        """Return the claimed jobs without an outcome."""
+        return list(self._held.values())
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until nothing is held and all is committed; False if that took longer."""
+        self._settled_down.clear()
+        self._wake.set()
+        return self._settled_down.wait(seconds)
+
+    def run(self) -> None:
+        """Work until killed."""
+        while True:
+            self._wake.clear()
+            if not self.run_once():
+                self._wake.wait(self._rest_seconds())
+
+    def run_once(self) -> bool:
+        """Do one exchange; False if there was nothing to do."""
+        pending, self._pending = self._pending, []
+        opening, rings = dict(self._opening), self._rings.copy()
+        claim = self._claim_request()
+        if not (pending or opening or claim):
+            if not self._held:
+                self._settled_down.set()
+            return False
+        opens = tuple(Open(tag, job.job_id, job.expires_ms, job.enqueued_ms) for tag, (_, job) in opening.items())
+        reply = self.committer.exchange(Exchange(tuple(one.commit for one in pending), opens, claim))
+        for one, word in zip(pending, reply.outcomes, strict=True):
+            self.journal.committed(one.delivery, one.outcome, word)
+        for tag, opened in zip(opening, reply.opened, strict=True):
+            self._deliver_opened(self._opening.pop(tag)[0], opened)
+        if reply.claimed:
+            self._take_in(reply.claimed, rings)
+        return True
+
+    def _rest_seconds(self) -> float:
+        """Return how long nothing needs to be done, unless something wakes us."""
+        until = self._sweep_at_ms if self._retry_at_ms is None else min(self._sweep_at_ms, self._retry_at_ms)
+        return max(0.001, (until - self.clock.monotonic_ms()) / 1000) if self.claiming else 60.0
+
+    def _claim_request(self) -> ClaimRequest | None:
+        if not self.claiming:
+            return None
+        now_ms = self.clock.monotonic_ms()
+        sweep = now_ms >= self._sweep_at_ms
+        retry_due = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
+        wanted = max(0, self.slots - len(self._held))
+        if sweep:
+            self._sweep_at_ms = now_ms + (SWEEP_MS if self.committer.is_told_of_pushes() else UNTRACKED_SWEEP_MS)
+            self._maybe_filled.update(self._models)
+        self._models = self._models[1:] + self._models[:1]  # Each model comes first in its turn.
+        opened = tuple(m for m in self._models if m in self._maybe_filled and self.gate.is_open(m))
+        closed = tuple(m for m in self._models if not self.gate.is_open(m)) if sweep else ()
+        if not (sweep or retry_due or (wanted and opened)):
+            return None
+        return ClaimRequest(next(self._numbers), wanted, opened, closed, _EXPIRED_A_SWEEP if sweep else 0)
+
+    def _take_in(self, claimed: Claimed, rings_before: Counter[str]) -> None:
+        self.redis_clock.heard(claimed.now_ms)
+        # A push that the script could not see yet has rung since: what it found empty then may be filled now.
+        self._maybe_filled -= {m for m in claimed.empty if self._rings[m] == rings_before[m]}
+        if claimed.returned:
+            self.ring(claimed.returned)
+        self._retry_at_ms = None
+        if claimed.next_due_ms is not None:
+            self._retry_at_ms = self.clock.monotonic_ms() + max(0, claimed.next_due_ms - claimed.now_ms)
+        for claim in claimed.claims:
+            self._receive(claim, claimed.now_ms)
+
+    def _receive(self, claim: Claim, now_ms: int) -> None:
+        delivery = self._delivery(claim, now_ms)
+        self._held[claim.tag] = delivery
+        if claim.job_id is not None:
+            self._deliver(delivery)
+            return
+        match read_envelope(claim.raw, self.max_job_bytes):
+            case Readable() as job:
+                self._opening[claim.tag] = (replace(delivery, raw=job.raw), job)
+            case NotAJob(reason):
+                self.finish(delivery, DeadLetter(reason))
+            case None:
+                self._deliver(delivery)
+
+    def _deliver_opened(self, delivery: Delivery, opened: Opened) -> None:
+        if opened.held:
+            self._deliver(replace(delivery, expired=opened.expired, attempts=opened.attempts))
+        else:
+            self._held.pop(delivery.tag, None)
+
+    def _delivery(self, claim: Claim, now_ms: int) -> Delivery:
+        return Delivery(
+            tag=claim.tag,
+            queue_model=self.keys.model_of(claim.queue),
+            raw=claim.raw,
+            claimed_at_ms=now_ms,
+            received_ms=self.clock.monotonic_ms(),
+            expired=claim.expired,
+            attempts=claim.attempts,
+        )
+
+    def _deliver(self, delivery: Delivery) -> None:
+        if delivery.tag not in self._held:
+            return  # It was given back while it was opened.
+        self._held[delivery.tag] = delivery
+        if not self.claiming:
+            self.give_back(delivery)
+        elif delivery.expired:
+            self.finish(delivery, self.end_unstarted(delivery))
+        else:
+            self._deliveries.append(delivery)
+            self.ready.set()

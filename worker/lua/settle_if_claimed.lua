@@ -1,0 +1,41 @@
+-- Settles jobs: entry, result and marker are written and the claim is dropped in one step.
+--
+-- KEYS[1] claims of this incarnation   KEYS[2] the settlement stream
+-- ARGV[1] prefix of all keys           ARGV[2] the incarnation
+-- ARGV[3] result_ttl_seconds           ARGV[4] settled_ttl_seconds
+-- ARGV[5..] for each job: tag, job_id, model, status, fingerprint, result as JSON
+--
+-- Returns for each job: 1 settled, 0 was settled before by another claim (this one is dropped), -1 the claim is gone.
+--
+-- A repeat after a lost reply returns the same: the marker names the claim it was settled under. Nothing is written
+-- before the stream entry, so a server that refuses writes leaves the claim as it was.
+
+local claims, settlements = KEYS[1], KEYS[2]
+local prefix, incarnation = ARGV[1], ARGV[2]
+local result_ttl, settled_ttl = ARGV[3], ARGV[4]
+
+local function settle(tag, job_id, model, status, fingerprint, result)
+  local marker = prefix .. 'settled:' .. job_id
+  local claim = incarnation .. '/' .. tag
+  if redis.call('HEXISTS', claims, tag) == 0 then
+    return redis.call('HGET', marker, 'claim') == claim and 1 or -1
+  end
+  if redis.call('EXISTS', marker) == 1 then
+    redis.call('HDEL', claims, tag)
+    return 0
+  end
+  local stream_id = redis.call('XADD', settlements, '*',
+    'job_id', job_id, 'status', status, 'model', model, 'result', result)
+  redis.call('HSET', marker, 'fingerprint', fingerprint, 'status', status, 'stream_id', stream_id, 'claim', claim)
+  redis.call('EXPIRE', marker, settled_ttl)
+  redis.call('SET', prefix .. 'result:' .. job_id, result, 'EX', result_ttl)
+  redis.call('DEL', prefix .. 'attempts:' .. job_id)
+  redis.call('HDEL', claims, tag)
+  return 1
+end
+
+local replies = {}
+for i = 5, #ARGV, 6 do
+  replies[#replies + 1] = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+end
+return replies

@@ -1,0 +1,127 @@
+"""One connection to Redis that never repeats a command by itself.
+
+redis-py's clients retry and reconnect beneath the caller. Here both matter: a script must be repeated with the same call number,
+and a new connection has lost its client tracking. So the worker's loops hold a connection each, and see every break of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import redis
+from redis.exceptions import (
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+Command = Sequence[str | bytes | int]
+
+_LATER: Final = (OutOfMemoryError, ReadOnlyError, ClusterDownError, TryAgainError, MovedError)
+_LATER_WORDS: Final = ("MISCONF", "BUSY", "NOREPLICAS")
+"""Answers of a server that will do the same command later: it is full, is a replica, cannot write its log, …"""
+
+
+class RedisUnavailable(Exception):
+    """Redis did not answer, or cannot do the work now. What was asked may or may not have been done."""
+
+
+class RedisLink:
+    """A connection of its own, made when first needed and made again after each break."""
+
+    def __init__(self, url: str, *, socket_timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
+        """Keep the address; nothing is connected yet. RESP2 is spoken: invalidations then come as plain messages."""
+        self._pool = redis.ConnectionPool.from_url(
+            url,
+            protocol=2,
+            socket_timeout=socket_timeout,
+            socket_connect_timeout=connect_timeout,
+            socket_keepalive=True,
+            retry=None,
+            retry_on_error=[],
+            health_check_interval=0,
+        )
+        self._connection: Any = None
+        self.connects = 0
+        """How often it was connected: a change means that what the server knew of the connection is gone."""
+
+    def call(self, commands: Sequence[Command]) -> list[Any]:
+        """Send all commands, then read their replies: one round trip.
+
+        A missing script comes back as its NoScriptError, since the other commands were done.
+
+        Raises:
+            RedisUnavailable: the connection broke, or the server cannot work now.
+            redis.ResponseError: the server refused a command: a fault of ours.
+        """
+        try:
+            connection = self.connect()
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            replies = [self._reply(connection) for _ in commands]
+        except (RedisError, OSError) as error:
+            self.close()
+            raise RedisUnavailable(type(error).__name__) from error
+        return _checked(replies)
+
+    def send(self, command: Command) -> None:
+        """Send a command whose reply is read later.
+
+        Raises:
+            RedisUnavailable: the connection broke.
+        """
+        try:
+            connection = self.connect()
+            connection.send_packed_command(connection.pack_commands([command]), check_health=False)
+        except (RedisError, OSError) as error:
+            self.close()
+            raise RedisUnavailable(type(error).__name__) from error
+
+    def read(self, timeout: float | None = None) -> Any:
+        """Return the next message of a subscribed connection.
+
+        Raises:
+            TimeoutError: none came within ``timeout`` seconds; the connection is whole.
+            RedisUnavailable: the connection broke.
+        """
+        try:
+            return self.connect().read_response(timeout=timeout, disconnect_on_error=False)
+        except redis.TimeoutError as error:
+            raise TimeoutError from error
+        except (RedisError, OSError) as error:
+            self.close()
+            raise RedisUnavailable(type(error).__name__) from error
+
+    def connect(self) -> Any:
+        """Return the connection, made if need be."""
+        if self._connection is None:
+            connection = self._pool.connection_class(**self._pool.connection_kwargs)
+            connection.connect()
+            self._connection = connection
+            self.connects += 1
+        return self._connection
+
+    def close(self) -> None:
+        """Drop the connection; the next call makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    @staticmethod
+    def _reply(connection: Any) -> Any:
+        try:
+            return connection.read_response()
+        except ResponseError as error:
+            return error
+
+
+def _checked(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, _LATER) or (isinstance(reply, ResponseError) and str(reply).startswith(_LATER_WORDS)):
+            raise RedisUnavailable(str(reply)[:80]) from reply
+        if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError):
+            raise reply
+    return replies

@@ -1,0 +1,213 @@
+"""The one place where the parts of a worker meet, and the order in which they start and stop."""
+
+import os
+import random
+import signal
+import uuid
+from importlib.metadata import version
+from socket import gethostname
+from typing import Final
+
+import gevent
+import structlog
+
+from settings.digest import config_digest
+from settings.schema import Settings
+from tasks.generate import Delivery, Outcome, Ports, generate
+from tasks.reading import ModelLimits
+from tasks.retry import RetryPolicy
+from worker.clock import MonotonicClock, RedisClock
+from worker.committer import Committer
+from worker.doorbell import Doorbell
+from worker.gate import ModelGate
+from worker.health import Load, Process, health_fields
+from worker.heartbeat import Heartbeat
+from worker.intake import Intake
+from worker.keys import Keys
+from worker.ledger import Ledger, LedgerTerms
+from worker.looks import Looks
+from worker.recovery import Recovery
+from worker.redis_link import RedisLink, RedisUnavailable
+from worker.tally import Tally
+from worker.triton.adapter import TritonInference
+
+DISTRIBUTION: Final = "speedinfer-triton-worker"
+_LAST_COMMIT_SECONDS: Final = 5.0
+"""How long the last outcomes may take to reach Redis; claims that do not get away then are found by the next worker."""
+
+_REDIS_LOOK_SECONDS: Final = 0.5
+
+log = structlog.get_logger()
+
+
+class Runtime:
+    """A worker's parts. Nothing is connected before ``start``."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Connect the parts to each other."""
+        self.settings = settings
+        self.keys = Keys(settings.namespace)
+        self._clock = MonotonicClock()
+        self._redis_clock = RedisClock(self._clock)
+        self._draw = random.SystemRandom().random
+        self._inference = TritonInference.of(settings)
+        self._ports = self._make_ports()
+        self._tally = Tally(self._redis_clock)
+        self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
+        self._doorbell = Doorbell(self._link(), self.keys, lambda models: self.intake.ring(models))
+        self.intake = self._make_intake()
+        looks = Looks(self._inference.model_ready, self._inference.check)
+        self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
+        self._heartbeat = Heartbeat(
+            self._link(), self.keys, settings.worker_id, settings.heartbeat_seconds, self._redis_clock, self._health
+        )
+        self._process: Process | None = None
+        self._draining = False
+        self._greenlets: list[gevent.Greenlet] = []
+        self._running: dict[str, gevent.Greenlet] = {}
+
+    def start(self, slots: int) -> None:
+        """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once."""
+        self.intake.slots = slots
+        self._wait_for_redis()
+        self._process = Process(
+            version=version(DISTRIBUTION),
+            config_digest=config_digest(self.settings),
+            hostname=gethostname(),
+            pid=os.getpid(),
+            started_at=self._redis_clock.now(),
+        )
+        parts = (self._doorbell.listen, self.intake.run, self._recovery.run, self._heartbeat.run)
+        self._greenlets = [gevent.spawn(part) for part in parts]
+        for greenlet in self._greenlets:
+            greenlet.link_exception(_report_death)
+        log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
+
+    def perform(self, delivery: Delivery) -> None:
+        """Run one delivery to its outcome and hand that in; a greenlet that is killed hands in nothing."""
+        self._running[delivery.tag] = gevent.getcurrent()
+        try:
+            self.intake.finish(delivery, generate(delivery, self._ports))
+        finally:
+            del self._running[delivery.tag]
+
+    def stop_claiming(self) -> None:
+        """Take no more jobs; may be called from a signal handler."""
+        self._draining = True
+        self.intake.stop_claiming()
+        self._heartbeat.beat_soon()
+
+    def drain(self, seconds: float) -> None:
+        """Let running jobs end for ``seconds``, put the others back, and leave."""
+        self.stop_claiming()
+        if not self.intake.wait_until_idle(seconds):
+            held = self.intake.held()
+            for delivery in held:
+                self.intake.give_back(delivery)
+            gevent.killall(list(self._running.values()), block=False)
+            log.warning("worker.gave_jobs_back", jobs=len(held))
+            if not self.intake.wait_until_idle(_LAST_COMMIT_SECONDS):
+                log.error("worker.left_claims", reason="Redis does not answer")
+        self._close()
+
+    def _close(self) -> None:
+        self._recovery.close()
+        gevent.killall(self._greenlets)
+        self._doorbell.close()
+        self._inference.close()
+        try:
+            self._heartbeat.leave()
+        except RedisUnavailable:
+            log.warning("worker.left_health_key")
+        log.info("worker.stopped")
+
+    def _make_ports(self) -> Ports:
+        settings = self.settings
+        retry = settings.retry
+        return Ports(
+            worker_id=settings.worker_id,
+            inference=self._inference,
+            clock=self._clock,
+            draw=self._draw,
+            limits={model: _limits(settings, model) for model in settings.supported_models},
+            retry=RetryPolicy(retry.max_attempts, retry.base_seconds, retry.max_seconds),
+            max_job_bytes=settings.max_job_bytes,
+        )
+
+    def _make_intake(self) -> Intake:
+        settings, link = self.settings, self._link()
+        terms = LedgerTerms(
+            worker_id=settings.worker_id,
+            incarnation=f"{settings.worker_id}:{uuid.uuid4().hex[:12]}",
+            result_ttl_seconds=settings.result_ttl_seconds,
+            settled_ttl_seconds=settings.settled_ttl_seconds,
+            max_job_bytes=settings.max_job_bytes,
+            max_queue_ms=None if settings.max_queue_seconds is None else round(settings.max_queue_seconds * 1000),
+        )
+        return Intake(
+            committer=Committer(
+                link,
+                Ledger(link, self.keys, terms),
+                self._doorbell,
+                self._redis_clock,
+                gevent.sleep,
+                on_connected=lambda: self.intake.ring(None),
+            ),
+            gate=self._gate,
+            journal=self._tally,
+            clock=self._clock,
+            redis_clock=self._redis_clock,
+            keys=self.keys,
+            max_job_bytes=settings.max_job_bytes,
+            end_unstarted=self._end_unstarted,
+        )
+
+    def _link(self) -> RedisLink:
+        return RedisLink(self.settings.redis_url.get_secret_value())
+
+    def _end_unstarted(self, delivery: Delivery) -> Outcome:
+        return generate(delivery, self._ports)
+
+    def _standing_changed(self) -> None:
+        self._recovery.look_again()
+        self._heartbeat.beat_soon()
+
+    def _health(self) -> dict[str, str]:
+        assert self._process is not None
+        return health_fields(
+            self.settings,
+            self._process,
+            self._tally,
+            self._gate.states(),
+            Load(self.intake.in_flight, self.intake.slots, self._redis_clock.now(), draining=self._draining),
+        )
+
+    def _wait_for_redis(self) -> None:
+        """Learn Redis' time before anything is written with it."""
+        told = False
+        while True:
+            try:
+                self._heartbeat.sync_clock()
+            except RedisUnavailable as error:
+                if not told:
+                    log.warning("redis.was_awaited", address=self.settings.redis_address, reason=str(error))
+                told = True
+                gevent.sleep(_REDIS_LOOK_SECONDS)
+            else:
+                return
+
+
+def _limits(settings: Settings, model: str) -> ModelLimits:
+    config = settings.runtime_for(model)
+    takes_any = config.options_json_input is not None
+    return ModelLimits(
+        max_prompt_bytes=config.max_prompt_bytes,
+        max_tokens_limit=config.max_tokens_limit,
+        parameters=None if takes_any else frozenset(config.options),
+    )
+
+
+def _report_death(greenlet: gevent.Greenlet) -> None:
+    """A loop that ends by a fault takes the worker with it: one that only looks alive would hold its jobs for ever."""
+    log.critical("worker.lost_a_part", part=greenlet.name, exception=type(greenlet.exception).__name__)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,76 @@
+"""How Celery runs a delivered job: in a greenlet of the pool, without Celery's trace.
+
+``Task.Strategy`` is Celery's own hook for this. The trace would build a context, a result and signals for each job that nobody
+reads; what `celery inspect` shows is kept.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from celery.worker import state
+
+from tasks.generate import Delivery
+from worker.transport import DELIVERY_HEADER
+
+
+class JobRequest:
+    """A running job, as Celery's worker state and `inspect` know it."""
+
+    __slots__ = ("__weakref__", "acknowledged", "hostname", "id", "model", "name", "task", "time_start")
+
+    def __init__(self, task: Any, delivery: Delivery, hostname: str) -> None:
+        """Take what is shown; the job itself, with its prompt, is not."""
+        self.task = task
+        self.name = task.name
+        self.id = delivery.tag
+        self.model = delivery.queue_model
+        self.hostname = hostname
+        self.time_start: float | None = None
+        self.acknowledged = False
+
+    def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
+        """Return what `inspect active` shows."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "args": [],
+            "kwargs": {},
+            "type": self.name,
+            "hostname": self.hostname,
+            "time_start": self.time_start,
+            "acknowledged": self.acknowledged,
+            "delivery_info": {"routing_key": self.model},
+            "worker_pid": None,
+        }
+
+    def cancel(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse: a job ends by its outcome or goes back to its queue."""
+
+    def terminate(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse, as ``cancel`` does."""
+
+
+def _ignore(*_: Any) -> None:
+    """Do nothing: the pool insists on being told what to call."""
+
+
+def run_in_pool(task: Any, app: Any, consumer: Any) -> Callable[..., None]:  # noqa: ARG001 - Celery's signature
+    """Return the handler of a delivered message: it starts the task's ``run`` in a greenlet."""
+    pool, hostname = consumer.pool, consumer.hostname
+
+    def run(request: JobRequest, delivery: Delivery) -> None:
+        request.time_start = time.time()
+        state.task_accepted(request)
+        try:
+            task.run(delivery)
+        finally:
+            state.task_ready(request)
+
+    def on_message(message: Any, _body: Any, _ack: Any, _reject: Any, _callbacks: Any) -> None:
+        delivery = message.headers[DELIVERY_HEADER]
+        request = JobRequest(task, delivery, hostname)
+        state.task_reserved(request)
+        pool.apply_async(run, args=(request, delivery), callback=_ignore, accept_callback=_ignore)
+
+    return on_message

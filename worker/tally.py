@@ -1,0 +1,79 @@
+"""What this run of the worker has done so far: the counters of its health key, and the log lines of single jobs."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from tasks.errors import ErrorCode, JobError
+from tasks.generate import DeadLetter, Delivery, Outcome, Retry, Return, Settlement
+from worker.clock import RedisClock
+
+log = structlog.get_logger()
+
+_SETTLED = 1
+_SETTLED_BEFORE = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts outcomes once Redis has taken them."""
+
+    redis_clock: RedisClock
+    succeeded_total: int = 0
+    failed_total: int = 0
+    retried_total: int = 0
+    returned_total: int = 0
+    dead_lettered_total: int = 0
+    duplicates_total: int = 0
+    """Settlements that changed nothing, since the job_id had been settled before."""
+    claims_lost_total: int = 0
+    consecutive_failures: int = 0
+    last_error_code: ErrorCode | None = None
+    last_error_at: str | None = None
+    last_success_at: str | None = None
+
+    def committed(self, delivery: Delivery, outcome: Outcome | None, word: int) -> None:
+        """Count one outcome, with the script's word for it; None is a job put back unstarted."""
+        about = log.bind(model=delivery.queue_model, tag=delivery.tag)
+        match outcome:
+            case Settlement(identity, result, error):
+                about = about.bind(job_id=identity.job_id)
+                self._settlement(about, error, word)
+                if word == _SETTLED:
+                    usage = result.usage.model_dump() if result.usage else None
+                    about.info("job.settled", status=result.status, usage=usage, **result.timings.model_dump())
+            case Retry(identity, attempt, delay_ms, error):
+                self.retried_total += 1
+                self._failed(error)
+                about.info("job.delayed", job_id=identity.job_id, code=attempt.code, delay_ms=delay_ms)
+            case Return(identity, error):
+                self.returned_total += 1
+                self._failed(error)
+                about.info("job.returned", job_id=identity.job_id, code=error.code)
+            case DeadLetter(reason):
+                self.dead_lettered_total += 1
+                about.warning("job.dead_lettered", reason=reason)
+            case None:
+                self.returned_total += 1
+                about.info("job.returned", code=None)
+
+    def _settlement(self, about: structlog.stdlib.BoundLogger, error: JobError | None, word: int) -> None:
+        if word == _SETTLED_BEFORE:
+            self.duplicates_total += 1
+            about.warning("job.was_settled_before")
+        elif word != _SETTLED:
+            self.claims_lost_total += 1
+            about.warning("claim.was_lost")
+        elif error is None:
+            self.succeeded_total += 1
+            self.consecutive_failures = 0
+            self.last_success_at = self.redis_clock.now()
+        else:
+            self.failed_total += 1
+            self._failed(error)
+
+    def _failed(self, error: JobError) -> None:
+        self.last_error_code = error.code
+        self.last_error_at = self.redis_clock.now()
+        if error.counts_for_circuit:
+            self.consecutive_failures += 1
