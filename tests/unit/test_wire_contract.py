@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from settings.refusals import NOT_YET
+from settings.schema import Settings
 from tasks import errors, schemas
 from tasks.entries import DeadLetterEntry, SettlementEntry
 from tasks.errors import RULES, Again, ErrorCode, JobError
@@ -21,7 +22,10 @@ from tasks.result import Attempt, AttemptCode, ErrorBody, GenerateResult, Timing
 from tasks.usage import Usage
 from tests.jobs import MAX_JOB_BYTES, MODEL
 from tests.unit.test_schemas import ANY_PARAMETER
+from worker.clock import MonotonicClock, RedisClock
+from worker.health import Load, Process, WorkerState, health_fields
 from worker.keys import PRIORITIES, Keys
+from worker.tally import Tally
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-contract.md").read_text(encoding="utf-8")
 NOT_IN_THIS_RELEASE = PAGE.partition("\n## Not in this release\n")[2]
@@ -155,6 +159,17 @@ def test_every_key_of_the_code_is_on_the_page() -> None:
     assert expected - set(on_the_page) == set()
     for beyond in set(on_the_page) - expected:
         assert beyond in NOT_IN_THIS_RELEASE, f"{beyond} is neither in worker/keys.py nor under 'Not in this release'"
+
+
+def test_the_fields_of_a_workers_health_are_those_it_writes() -> None:
+    """Every one, in the order in which it writes them."""
+    configured = Settings.model_validate(json.loads(blocks("json", section("1. Configuration"))[0]))
+    process = Process(version="1", config_digest="0", hostname="host", pid=1, started_at="2026-11-30T10:00:00.000Z")
+    load = Load(in_flight=0, slots=1, at=process.started_at, draining=False)
+    written = health_fields(configured, process, Tally(RedisClock(MonotonicClock())), {}, load)
+    rows = rows_below("field of a worker's health")
+    assert [name for row in rows for name in named(row[0])] == list(written)
+    assert set(named(rows[0][1])) == set(WorkerState)
 
 
 def test_what_is_refused_as_not_yet_there_is_on_the_page() -> None:
