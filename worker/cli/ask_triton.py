@@ -1,0 +1,125 @@
+"""What commands ask Triton, as plain findings: who it is, what it has loaded, and how each configured model stands."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from worker.cli.failures import Unreachable
+
+if TYPE_CHECKING:
+    from settings.schema import Settings
+    from tasks.errors import JobError
+    from worker.triton.adapter import TritonInference
+    from worker.triton.model_contract import Comparison
+
+Verdict = Literal["fits", "mismatch", "not_ready", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class TritonFindings:
+    """What Triton says of itself; ``models`` has a name and version for each that is loaded."""
+
+    endpoint: str
+    reachable: bool
+    name: str | None = None
+    version: str | None = None
+    ready: bool | None = None
+    models: tuple[tuple[str, str | None], ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFindings:
+    """How one public name's configuration stands beside its model; ``hint`` says what else to know or to do."""
+
+    model: str
+    triton_model: str
+    verdict: Verdict
+    versions: tuple[str, ...] = ()
+    comparisons: "tuple[Comparison, ...]" = ()
+    hint: str | None = None
+
+
+@contextmanager
+def triton_of(settings: "Settings") -> "Iterator[TritonInference]":
+    """Give an adapter for the configured Triton, closed in the end."""
+    from worker.triton.adapter import TritonInference
+
+    triton = TritonInference.of(settings)
+    try:
+        yield triton
+    finally:
+        triton.close()
+
+
+def about_triton(settings: "Settings", triton: "TritonInference") -> TritonFindings:
+    """Return what Triton says of itself. Raises nothing where it does not answer."""
+    from tasks.errors import ContractMismatch, JobError
+
+    endpoint = settings.runtime_endpoint
+    try:
+        identity = triton.server_identity()
+    except JobError as error:
+        return TritonFindings(
+            endpoint, reachable=False, error=f"{_reason(error)}; start Triton, or correct runtime_endpoint"
+        )
+    try:
+        models = tuple((entry.name, entry.version) for entry in triton.ready_models())
+    except ContractMismatch:
+        # What is loaded is for people only; an operator may have closed the index.
+        models = ()
+    return TritonFindings(
+        endpoint,
+        reachable=True,
+        name=identity.name,
+        version=identity.version,
+        ready=triton.server_ready(),
+        models=models,
+    )
+
+
+def about_model(name: str, settings: "Settings", triton: "TritonInference") -> ModelFindings:
+    """Return how a public name stands. Raises nothing where Triton does not answer."""
+    from tasks.errors import JobError, ModelNotReady
+
+    config = settings.runtime_for(name)
+    try:
+        report = triton.check(name)
+    except ModelNotReady:
+        return ModelFindings(
+            name, config.model_name, "not_ready", hint="Triton does not know it, or has not loaded it (yet)"
+        )
+    except JobError as error:
+        return ModelFindings(name, config.model_name, "unknown", hint=_reason(error))
+    doubt = (
+        "Triton does not show its configuration: what is optional or decoupled is not known"
+        if report.from_metadata
+        else None
+    )
+    verdict: Verdict = "fits" if report.passed else "mismatch"
+    return ModelFindings(name, config.model_name, verdict, report.versions, report.comparisons, doubt)
+
+
+def readiness(settings: "Settings") -> dict[str, bool]:
+    """Return whether the model behind each public name is ready. Raises Unreachable."""
+    from tasks.errors import JobError
+
+    with triton_of(settings) as triton:
+        try:
+            return {name: triton.model_ready(name) for name in settings.supported_models}
+        except JobError as error:
+            raise Unreachable(f"Triton at {settings.runtime_endpoint} cannot be asked: {_reason(error)}") from error
+
+
+def as_json(findings: Any) -> dict[str, Any]:
+    """Return findings as JSON holds them."""
+    from dataclasses import asdict
+
+    return asdict(findings)
+
+
+def _reason(error: "JobError") -> str:
+    """Return why, in words of ours: what Triton itself said is not repeated."""
+    cause = str(error.__cause__ or "")
+    return cause or error.message.rstrip(".").lower()

@@ -1,0 +1,92 @@
+"""How a command ends other than well: one line for people, and an exit code for scripts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+NOT_RIGHT = 1
+WRONG_USAGE = 2
+UNREACHABLE = 3
+UNKNOWN_HINT = "run it again with --debug to see where it comes from"
+
+
+class Failure(Exception):
+    """The command cannot do what was asked; each line of the message says what is wrong and what to do next."""
+
+    exit_code: ClassVar[int] = NOT_RIGHT
+
+
+class NotRight(Failure):
+    """The thing that was checked or asked for is not as it should be."""
+
+
+class WrongUsage(Failure):
+    """The arguments or the configuration cannot be used."""
+
+    exit_code = WRONG_USAGE
+
+
+class Unreachable(Failure):
+    """Redis or Triton does not answer."""
+
+    exit_code = UNREACHABLE
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return what an exception means to the user of a command that did not translate it itself."""
+    if isinstance(error, Failure):
+        return error
+    from settings.load import ConfigurationError
+
+    if isinstance(error, ConfigurationError):
+        return WrongUsage(str(error))
+    import redis
+
+    if isinstance(error, redis.RedisError):
+        return redis_failure(error, "the configured address")
+    from worker.sandbox.errors import SandboxError
+    from worker.triton.endpoint import UnusableCertificates
+
+    if isinstance(error, UnusableCertificates):
+        return WrongUsage(str(error))
+    if isinstance(error, SandboxError):
+        return NotRight(str(error))
+    return Failure(f"internal error ({type(error).__name__}): {UNKNOWN_HINT}")
+
+
+def redis_failure(error: Exception, address: str) -> Failure:
+    """Return what an error of redis-py means; what the server said is not repeated, since it may quote a job."""
+    import redis
+
+    match error:
+        case redis.AuthenticationError() | redis.exceptions.NoPermissionError():
+            return WrongUsage(f"Redis at {address} refuses the user or password: put valid ones into the Redis URL")
+        case redis.BusyLoadingError():
+            return Unreachable(f"Redis at {address} is still loading its data: try again when it has started")
+        case redis.ConnectionError() | redis.TimeoutError():
+            return Unreachable(
+                f"Redis at {address} cannot be reached ({_cause(error)}): start it, or name another with --redis-url or --config"
+            )
+        case _:
+            said = str(error).partition(" ")[0] or type(error).__name__
+            if said == "NOAUTH":
+                return WrongUsage(f"Redis at {address} wants a user or password: put them into the Redis URL")
+            return NotRight(f"Redis at {address} refused a command ({said}): {UNKNOWN_HINT}")
+
+
+@contextmanager
+def redis_failures(address: str) -> Iterator[None]:
+    """Translate what redis-py raises within, for people who know the server by this address."""
+    import redis
+
+    try:
+        yield
+    except redis.RedisError as error:
+        raise redis_failure(error, address) from error
+
+
+def _cause(error: Exception) -> str:
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    return "no answer in time" if "imeout" in type(error).__name__ else "no connection"

@@ -1,0 +1,69 @@
+"""Waiting for a job's result, and showing it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from worker.cli.failures import NOT_RIGHT, NotRight
+from worker.cli.output import readable, write_note
+
+if TYPE_CHECKING:
+    import redis
+
+    from tasks.job import GenerateJob
+    from tasks.result import GenerateResult
+    from worker.keys import Keys
+
+
+@contextmanager
+def told_where_it_will_be(keys: "Keys", job: "GenerateJob") -> Iterator[None]:
+    """On Ctrl-C, tell the user that the job goes on, and where its result will be."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        write_note(f"speedinfer: job {job.job_id} goes on; its result will be at {keys.result(job.job_id)}")
+        raise
+
+
+def awaited(client: "redis.Redis", keys: "Keys", job: "GenerateJob", timeout: float | None) -> "GenerateResult":
+    """Return the job's result as soon as it is there. Raises NotRight after ``timeout`` seconds."""
+    from worker.submit import AnotherJob, follow_result
+
+    try:
+        result = follow_result(client, keys, job, now=time.monotonic, sleep=time.sleep, timeout=timeout)
+    except AnotherJob:
+        raise NotRight(
+            f"job_id {job.job_id} belongs to another job, which has been settled: choose another --job-id"
+        ) from None
+    if result is None:
+        raise NotRight(
+            f"job {job.job_id} has no result after {timeout:g} s; it goes on, and its result will be at "
+            f"{keys.result(job.job_id)}. What the workers do: speedinfer status"
+        )
+    return result
+
+
+def show_result(result: "GenerateResult", *, as_json: bool) -> None:
+    """Write a result: to people its text on stdout and what it cost on stderr. Ends the command with 1 for a failed job."""
+    if as_json:
+        typer.echo(result.model_dump_json())
+    elif result.error is None:
+        typer.echo(readable(result.text or ""))
+        write_note(_spent(result))
+    else:
+        write_note(f"speedinfer: job {result.job_id} failed, {result.error.code}: {result.error.message}")
+    if result.error is not None:
+        raise typer.Exit(NOT_RIGHT)
+
+
+def _spent(result: "GenerateResult") -> str:
+    usage, timings = result.usage, result.timings
+    tokens = (
+        usage and f"{usage.prompt_tokens} prompt + {usage.completion_tokens} completion = {usage.total_tokens} tokens"
+    )
+    queued = timings.queued_ms is not None and f"queued {timings.queued_ms} ms"
+    inference = timings.inference_ms is not None and f"inference {timings.inference_ms} ms"
+    return " · ".join(part for part in (tokens, queued, inference) if part)
