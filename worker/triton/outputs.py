@@ -73,7 +73,10 @@ def _usage(answer: InferenceAnswer, names: OutputNames) -> Usage | None:
 
 
 def _count(output: Output | None, *, least: int) -> int | None:
-    if output is None or output.datatype not in INTEGER_DATATYPES or not isinstance(output.value, int):
+    if output is None or output.datatype not in INTEGER_DATATYPES:
+        return None
+    # JSON may call true what it says is an integer.
+    if not isinstance(output.value, int) or isinstance(output.value, bool):
         return None
     return output.value if output.value >= least else None
 
