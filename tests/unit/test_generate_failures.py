@@ -51,6 +51,14 @@ def test_usage_that_is_not_known_is_null(failure: type[JobError]) -> None:
     assert settled(ran(failure(), delivery(attempts=earlier))).usage is None
 
 
+@pytest.mark.parametrize("failure", [errors.JobExpired, errors.ExceedsPoolLimit])
+def test_what_is_turned_away_on_its_way_to_triton_is_no_attempt(failure: type[JobError]) -> None:
+    """The ledger holds what may have cost something."""
+    earlier = (attempt(ErrorCode.RUNTIME_CONNECTION_LOST, usage(5, 3)),)
+    result = settled(ran(failure(), delivery(attempts=earlier)))
+    assert (tuple(result.attempts), result.usage) == (earlier, usage(5, 3))
+
+
 @pytest.mark.parametrize("failure", NEVER_RUN)
 @pytest.mark.parametrize("earlier", [0, 1, 2, 3, 9])
 def test_what_never_ran_goes_back_uncharged(failure: type[JobError], earlier: int) -> None:
@@ -157,7 +165,7 @@ ENDINGS: st.SearchStrategy[Generation | BaseException] = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     ENDINGS,
     st.sampled_from([job_json(), job_json(prompt=""), b"garbage"]),

@@ -56,30 +56,34 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def each(table: dict[str, tuple[Any, ...]]) -> list[tuple[str, Any]]:
-    """Every row of a table, as field and value."""
-    return [(name, value) for name, values in table.items() for value in values]
-
-
 def test_the_tables_leave_no_field_out() -> None:
     """Each field of a job stands in both tables."""
     assert set(TAKEN) == set(REFUSED) == set(GenerateJob.model_fields)
 
 
-@pytest.mark.parametrize(("field", "value"), each(TAKEN))
-def test_what_the_contract_allows_is_taken(field: str, value: Any) -> None:
+@pytest.mark.parametrize("field", TAKEN)
+def test_what_the_contract_allows_is_taken(field: str) -> None:
     """A value within the contract is taken, and a string or number stays what it was."""
-    taken = getattr(job(**{field: value}), field)
-    if field not in ("expires_at", "enqueued_at") and value is not LEFT_OUT:
-        assert taken == value
+    for value in TAKEN[field]:
+        taken = getattr(job(**{field: value}), field)
+        if field not in ("expires_at", "enqueued_at") and value is not LEFT_OUT:
+            assert taken == value
 
 
-@pytest.mark.parametrize(("field", "value"), each(REFUSED))
-def test_what_the_contract_does_not_allow_is_refused(field: str, value: Any) -> None:
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_the_contract_does_not_allow_is_refused(field: str) -> None:
     """A value of another type, form or size is refused for that field; nothing is converted, cut or rounded."""
-    with pytest.raises(ValidationError) as refused:
-        GenerateJob.model_validate(job_content(**{field: value}))
-    assert {problem["loc"][0] for problem in refused.value.errors()} == {field}
+    for value in REFUSED[field]:
+        assert refused_fields(job_content(**{field: value})) == {field}, value
+
+
+def refused_fields(content: dict[str, Any]) -> set[Any]:
+    """The fields that are refused in it."""
+    try:
+        GenerateJob.model_validate(content)
+    except ValidationError as refused:
+        return {problem["loc"][0] for problem in refused.errors()}
+    return set()
 
 
 @pytest.mark.parametrize("name", ["surprise", "Prompt", "job-id", "", "inputs"])

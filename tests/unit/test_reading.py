@@ -187,7 +187,7 @@ def test_any_json_is_read(content: Any) -> None:
     read(json.dumps(content).encode())
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(JOBLIKE, st.sampled_from([LIMITS, ANY_PARAMETER, None]))
 def test_anything_like_a_job_is_read(content: dict[str, Any], limits: ModelLimits | None) -> None:
     """Nothing is raised, and an id that meets the contract is kept."""

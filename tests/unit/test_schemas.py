@@ -116,10 +116,9 @@ def test_valid_jobs_are_valid_to_both(content: dict[str, Any]) -> None:
     JOB.validate(content)
 
 
-@pytest.mark.parametrize("wrong", WRONG_JOBS, ids=lambda wrong: wrong.name)
-def test_wrong_jobs_are_wrong_to_the_schema(wrong: Any) -> None:
+def test_wrong_jobs_are_wrong_to_the_schema() -> None:
     """As far as a schema can know."""
-    assert JOB.is_valid(json.loads(wrong.raw)) == (wrong.name in BEYOND_A_SCHEMA)
+    assert {wrong.name for wrong in WRONG_JOBS if JOB.is_valid(json.loads(wrong.raw))} == set(BEYOND_A_SCHEMA)
 
 
 TEXTS = st.sampled_from(
@@ -147,7 +146,7 @@ VALUES = st.one_of(
 """Without what BEYOND_A_SCHEMA lists: the two have to agree on all of these."""
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from([*full_job_content(), "more"]), st.just(LEFT_OUT) | VALUES, max_size=2))
 def test_schema_and_parser_agree_on_jobs(changes: dict[str, Any]) -> None:
     """Whatever is changed in a valid job, both take it or neither does."""
@@ -157,14 +156,16 @@ def test_schema_and_parser_agree_on_jobs(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("field", full_job_content())
-@pytest.mark.parametrize("value", [None, True, False, 0, 1, "", "x", [], {}, LEFT_OUT], ids=repr)
-def test_schema_and_parser_agree_on_each_field(field: str, value: Any) -> None:
+def test_schema_and_parser_agree_on_each_field(field: str) -> None:
     """Every field, with a value of every type."""
-    content = full_job_content(**{field: value})
-    assert JOB.is_valid(content) == is_valid_job(content, value if field == "model" and value == "x" else MODEL)
+    values: list[Any] = [None, True, False, 0, 1, "", "x", [], {}, LEFT_OUT]
+    for value in values:
+        content = full_job_content(**{field: value})
+        model = "x" if field == "model" and value == "x" else MODEL
+        assert JOB.is_valid(content) == is_valid_job(content, model), value
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     st.sampled_from([result_content, failed_result_content]),
     st.dictionaries(st.sampled_from([*result_content(), "more"]), st.just(LEFT_OUT) | VALUES, max_size=2),
