@@ -116,10 +116,11 @@ def inference_answer(request_id: str, **changes: Any) -> dict[str, Any]:
 
 
 def answers(content: bytes) -> Behaviour:
-    """Do what sends these bytes and closes the connection."""
+    """Do what sends these bytes, and keeps the connection for whatever comes next."""
 
     def behave(peer: Peer, _: Received) -> None:
         peer.send(content)
+        peer.keep()
 
     return behave
 
@@ -134,7 +135,7 @@ class MisbehavingServer:
     """A context manager: a server on loopback that describes its model rightly, and does with inferences as told.
 
     ``replies`` gives whole answers to single paths, such as ``/v2``. ``received`` holds every request in order, and
-    ``connections`` counts those that were made.
+    ``connections`` and ``closed`` count those that were made, and that this end closed. ``reads_bodies`` False answers before a request is in.
     """
 
     def __init__(
@@ -155,17 +156,14 @@ class MisbehavingServer:
         }
         self.received: list[Received] = []
         self.connections = 0
+        self.closed = 0
+        self.reads_bodies = True
         self._tls = tls
         self._stopping = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
         self._threads: list[threading.Thread] = []
         self._open: list[socket.socket] = []
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        port: int = self._listener.getsockname()[1]
-        return port
 
     @property
     def url(self) -> str:
@@ -213,10 +211,11 @@ class MisbehavingServer:
             self._open.append(connection)
             peer = Peer(connection, self._stopping)
             with connection, connection.makefile("rb") as stream:
-                while (request := _read(stream)) is not None:
+                while (request := _read(stream, with_body=self.reads_bodies)) is not None:
                     self.received.append(request)
                     if not self._reply(peer, request):
-                        return
+                        break
+            self.closed += 1
 
     def _reply(self, peer: Peer, request: Received) -> bool:
         """Answer one request; tell whether the connection goes on."""
@@ -228,7 +227,7 @@ class MisbehavingServer:
         return peer.kept
 
 
-def _read(stream: BufferedIOBase) -> Received | None:
+def _read(stream: BufferedIOBase, *, with_body: bool) -> Received | None:
     first = stream.readline()
     if not first:
         return None
@@ -237,4 +236,5 @@ def _read(stream: BufferedIOBase) -> Received | None:
     while line := stream.readline().strip():
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
-    return Received(method, path, headers, stream.read(int(headers.get("content-length", 0))))
+    length = int(headers.get("content-length", 0)) if with_body else 0
+    return Received(method, path, headers, stream.read(length))

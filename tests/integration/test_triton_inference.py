@@ -192,7 +192,7 @@ class TestWhatCannotBeSettled:
         """10 MB where 1 MB is allowed: cut off by its announced length, and the next job is not disturbed."""
         with inference_on(triton_url, FAULTY, max_result_bytes=1_000_000) as adapter:
             error = failure_of(adapter, OutputInvalid, "text_output:bytes=10000000 x")
-            assert reason_of(error) == "the answer is over max_result_bytes"
+            assert reason_of(error) == "the answer is over the largest that is read"
             assert infer(adapter).text == "echo: Hello"
 
 

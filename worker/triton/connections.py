@@ -4,6 +4,7 @@ Not geventhttpclient's own pool: that one loses a slot for good when a deadline 
 TimeoutError both for a connection that never was and for an answer that did not come, and sends some requests again.
 """
 
+import select
 import socket
 import ssl
 from typing import Any, Final
@@ -18,7 +19,7 @@ from worker.triton.endpoint import Endpoint
 # An idle path (NAT, overlay) may be dropped without a word; the kernel then finds out within a minute or two.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 # gevent's own would switch greenlets for a look that does not wait.
-_poll = get_original("select", "poll")
+_new_poll = get_original("select", "poll")
 
 
 class Connections:
@@ -107,6 +108,6 @@ def _tune(connection: gevent.socket.socket) -> None:
 def _is_quiet(connection: gevent.socket.socket) -> bool:
     """Tell whether an idle connection is still one: whatever can be read from it now is its end."""
     # Not select(), which knows no file descriptor from 1024 on.
-    poll = _poll()
-    poll.register(connection.fileno())
+    poll = _new_poll()
+    poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)

@@ -22,6 +22,7 @@ from worker.triton.failures import ExchangeFailed, Loss
 _HEAD_BLOCK_BYTES: Final = 8 << 10
 _BODY_BLOCK_BYTES: Final = 64 << 10
 _OK: Final = 200
+_TOO_LARGE_WORDS: Final = "the answer is over the largest that is read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ class HttpClient:
             raise ExchangeFailed(Loss.NOT_IN_TIME, f"no answer within {limits.timeout_seconds:g} s") from None
         except (OSError, HTTPParseError) as error:
             raise _lost(error) from error
+        except _TooLarge as error:
+            raise ExchangeFailed(Loss.TOO_LARGE, _TOO_LARGE_WORDS) from error
         finally:
             deadline.close()
 
@@ -183,13 +186,12 @@ class _Response(HTTPSocketResponse):
         status: int = self.status_code
         if "content-encoding" in self:
             return self._without_body(status, Loss.ENCODED, "the answer is compressed, which was not asked for")
-        too_large = "the answer is over max_result_bytes"
         if (self.content_length or 0) > self._bytes_left + _HEAD_BLOCK_BYTES:
-            return self._without_body(status, Loss.TOO_LARGE, too_large)
+            return self._without_body(status, Loss.TOO_LARGE, _TOO_LARGE_WORDS)
         try:
             return Answer(status, self.read(), _only(self.get("inference-header-content-length")))
         except _TooLarge:
-            return self._without_body(status, Loss.TOO_LARGE, too_large)
+            return self._without_body(status, Loss.TOO_LARGE, _TOO_LARGE_WORDS)
 
     def _without_body(self, status: int, loss: Loss, reason: str) -> Answer:
         """Return what the status alone says: an error needs no body, a result does."""
