@@ -13,6 +13,7 @@ from tasks.job import GenerateJob
 from tests.integration.command import lines, objects, run
 from tests.integration.settled import FAILED, bury, settle
 from worker.keys import Keys
+from worker.sandbox.valkey_server import ValkeyServer
 
 KEYS = Keys("speedinfer")
 QUEUE = "speedinfer:jobs:acme/model-1"
@@ -57,7 +58,7 @@ class TestSettlements:
     ) -> None:
         """Every new settlement is a line at once; a closed pipe ends the command without a traceback."""
         settle(valkey, numbered(0))
-        command = [sys.executable, "-c", "from worker.cli import main; main()", "settlements", "--follow", form]
+        command = [sys.executable, "-m", "worker.cli", "settlements", "--follow", form]
         env = {**os.environ, "SPEEDINFER_REDIS_URL": redis_url}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as following:
             assert following.stdout is not None
@@ -73,17 +74,19 @@ class TestSettlements:
         assert "j-1" in second
         assert "Traceback" not in said
 
-    def test_following_goes_on_after_an_id(self, valkey: redis.Redis, redis_url: str) -> None:
-        """A Redis that goes away ends it with 3 and the id to go on after."""
-        ids = [settle(valkey, numbered(n)) for n in range(3)]
-        command = [sys.executable, "-c", "from worker.cli import main; main()", "settlements", "--follow", "--json"]
-        env = {**os.environ, "SPEEDINFER_REDIS_URL": redis_url}
-        with subprocess.Popen(
-            [*command, "--after", ids[0]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-        ) as following:
+    def test_following_ends_where_it_can_be_gone_on_from(self, durable_valkey: ValkeyServer) -> None:
+        """A Redis that goes away ends it with 3 and the id of the last settlement that was shown."""
+        client = redis.Redis.from_url(durable_valkey.url)
+        ids = [settle(client, numbered(n)) for n in range(2)]
+        command = [sys.executable, "-m", "worker.cli", "settlements", "--follow", "--json", "--after", ids[0]]
+        env = {**os.environ, "SPEEDINFER_REDIS_URL": durable_valkey.url}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as following:
             assert following.stdout is not None
-            found = [json.loads(following.stdout.readline())["id"] for _ in range(2)]
-            valkey.client_kill_filter(_type="normal", skipme=True)
+            found = [json.loads(following.stdout.readline())["id"]]
+            ids.append(settle(client, numbered(2)))
+            found.append(json.loads(following.stdout.readline())["id"])
+            client.close()
+            durable_valkey.kill()
             _, said = following.communicate(timeout=20)
         assert found == ids[1:]
         assert following.returncode == 3

@@ -145,7 +145,7 @@ class TestWaiting:
 
     def test_ctrl_c_stops_the_waiting_and_not_the_job(self, valkey: redis.Redis, redis_url: str) -> None:
         """The line says where the result will be."""
-        command = [sys.executable, "-c", "from worker.cli import main; main()", *HELLO, "--job-id", "j-1", "--wait"]
+        command = [sys.executable, "-m", "worker.cli", *HELLO, "--job-id", "j-1", "--wait"]
         env = {**os.environ, "SPEEDINFER_REDIS_URL": redis_url}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as waiting:
             assert waiting.stderr is not None

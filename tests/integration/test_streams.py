@@ -143,13 +143,13 @@ class TestTrimming:
         ids = ["9-1", "10-9", "10-10", "10-18446744073709551613", "10-18446744073709551614"]
         for stream_id in ids:
             valkey.xadd(KEYS.settlements, {"job_id": stream_id, "result": "{}"}, id=stream_id)
-        for group, last_read in (("ahead", ids[4]), ("behind", ids[3]), ("slow", ids[2])):
-            valkey.xgroup_create(KEYS.settlements, group, id=last_read)
-        trim_settlements(valkey, KEYS)
-        assert left(valkey) == ids[3:]
-        valkey.xgroup_destroy(KEYS.settlements, "slow")
-        trim_settlements(valkey, KEYS)
-        assert left(valkey) == ids[3:]
+        for last_read in ids:
+            valkey.xgroup_create(KEYS.settlements, f"at {last_read}", id=last_read)
+        # An entry is kept where its id is too large to be counted on from.
+        for slowest, kept in zip(ids, (ids[1:], ids[2:], ids[3:], ids[3:], ids[4:]), strict=True):
+            trim_settlements(valkey, KEYS)
+            assert left(valkey) == kept
+            valkey.xgroup_destroy(KEYS.settlements, f"at {slowest}")
 
     def test_groups_are_shown_with_what_they_owe(self, valkey: redis.Redis) -> None:
         """Unacknowledged and unread entries are counted per group."""

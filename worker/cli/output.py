@@ -29,11 +29,11 @@ def write_note(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def console() -> "Console":
+def console(*, width_without_terminal: int = _WIDTH_WITHOUT_TERMINAL) -> "Console":
     """Return a console for stdout that takes text as it is: square brackets mean nothing."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    width = None if sys.stdout.isatty() else width_without_terminal
     return Console(markup=False, highlight=False, emoji=False, width=width)
 
 

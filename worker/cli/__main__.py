@@ -1,0 +1,5 @@
+"""``python -m worker.cli``: the command, where its script is not on the path."""
+
+from worker.cli import main
+
+main()
