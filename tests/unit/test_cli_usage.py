@@ -79,8 +79,7 @@ class TestHelp:
             "import sys; from worker.cli.commands import program; program(); "
             "print([m for m in ('redis', 'celery', 'kombu', 'gevent', 'tritonclient', 'ssl', 'structlog') if m in sys.modules])"
         )
-        loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-        assert loaded.stdout.strip() == "[]"
+        assert python(code).stdout == "[]\n"
 
     def test_the_version_is_the_distributions(self) -> None:
         """--version says what is installed."""
@@ -171,28 +170,32 @@ class TestConfiguration:
         assert_one_line_error(run(*command), 2, "--config", "SPEEDINFER_CONFIG")
 
     def test_a_worker_with_a_wrong_configuration_ends_before_anything_connects(self, tmp_path: Path) -> None:
-        """Exit 2 with a line per problem; warnings of a patch that came too late would fail it."""
+        """Exit 2 with a line per problem."""
         file = tmp_path / "worker.json"
         file.write_text("{}")
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-c",
-                "from worker.cli import main; main()",
-                "worker",
-                "--config",
-                str(file),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-        )
+        ended = python("from worker.cli import main; main()", "worker", "--config", str(file))
         assert ended.returncode == 2
         assert "worker_id: must be set" in ended.stderr
         assert "Traceback" not in ended.stderr
+
+    def test_a_workers_process_is_patched_before_its_clients_are_loaded(self) -> None:
+        """What they take of the unpatched modules would block all greenlets."""
+        ended = python(
+            """
+import sys
+from gevent import monkey
+def patch_all():
+    print([name for name in ("redis", "celery", "kombu", "ssl", "structlog", "settings.load") if name in sys.modules])
+monkey.patch_all = patch_all
+from worker.cli import main
+main()
+""",
+            "worker",
+            "--config",
+            "/not/there.json",
+        )
+        assert ended.stdout == "[]\n"
+        assert ended.returncode == 2
 
 
 class TestFailures:
@@ -230,6 +233,12 @@ class TestFailures:
     def test_ctrl_c_ends_with_130(self) -> None:
         """As a shell expects of a program that was interrupted."""
         assert CliRunner().invoke(failing(KeyboardInterrupt()), ["fail"]).exit_code == 130
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code with these arguments in a process of its own, in which a warning is an error."""
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
 
 
 def failing(error: BaseException) -> typer.Typer:
