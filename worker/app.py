@@ -1,11 +1,11 @@
 """The Celery application: its options, its one task, and the steps by which a worker starts and stops."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import celery.bootsteps
 import structlog
 from celery import Celery, Task, signals
-from celery.worker import control, pidbox
+from celery.bootsteps import StartStopStep
+from celery.worker import control, pidbox, state
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.control import Control
 from kombu import Queue
@@ -25,27 +25,29 @@ class GreenletsNeeded(Exception):
     """The worker was started with another pool than gevent's."""
 
 
-class GenerateTask(Task):  # type: ignore[misc]  # celery is untyped
+class GenerateTask(Task[..., None]):
     """The task of every job: a shell around ``tasks.generate``."""
 
     name = TASK_NAME
     Strategy = "worker.strategy:run_in_pool"
+    runtime: Runtime
     ignore_result = True
     acks_late = True
 
     def run(self, delivery: Delivery) -> None:
         """Run a delivery in this process' runtime."""
-        self.app.runtime.perform(delivery)
+        self.runtime.perform(delivery)
 
 
 def create_app(settings: Settings) -> Celery:
     """Return the application for a worker's settings; nothing is connected by it."""
     app = Celery("speedinfer", set_as_current=False)
     runtime = Runtime(settings)
-    app.runtime = runtime
     app.conf.update(_options(settings, runtime))
-    app.register_task(GenerateTask())
-    app.steps["worker"].add(JobsStep)
+    task = GenerateTask()
+    task.runtime = runtime
+    app.register_task(task)
+    app.steps["worker"].add(_jobs_step(runtime))
     signals.setup_logging.connect(lambda **_: configure_logs(settings), weak=False)
     signals.worker_shutting_down.connect(lambda **_: runtime.stop_claiming(), weak=False)
     return app
@@ -93,28 +95,31 @@ def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-class JobsStep(celery.bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
-    """Starts and drains the runtime: after the pool is there, before the pool goes."""
+def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
+    class JobsStep(StartStopStep):
+        """Starts and drains the runtime: after the pool is there, before the pool goes."""
 
-    requires = ("celery.worker.components:Pool",)
+        requires = ("celery.worker.components:Pool",)
 
-    def start(self, worker: Any) -> None:
-        """Start the runtime with as many slots as the pool has greenlets."""
-        if not worker.pool.is_green:
-            msg = "the worker runs on greenlets: start it with -P gevent"
-            raise GreenletsNeeded(msg)
-        worker.app.runtime.start(worker.pool.num_processes)
+        def start(self, parent: Any) -> None:
+            """Start the runtime with as many slots as the pool has greenlets."""
+            if not parent.pool.is_green:
+                msg = "the worker runs on greenlets: start it with -P gevent"
+                raise GreenletsNeeded(msg)
+            runtime.start(parent.pool.num_processes)
 
-    def stop(self, worker: Any) -> None:
-        """Let running jobs end, for drain_seconds at most."""
-        worker.app.runtime.drain(worker.app.runtime.settings.drain_seconds)
+        def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
+            """Let running jobs end, for drain_seconds at most."""
+            runtime.drain(runtime.settings.drain_seconds)
 
-    def terminate(self, worker: Any) -> None:
-        """Put every job back now."""
-        worker.app.runtime.drain(0)
+        def terminate(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
+            """Put every job back now."""
+            runtime.drain(0)
+
+    return JobsStep
 
 
-class SteadyPidbox(pidbox.gPidbox):  # type: ignore[misc]  # celery is untyped
+class SteadyPidbox(pidbox.gPidbox):
     """Remote control that comes back after a lost connection, and takes only commands that read.
 
     Celery's own greenlet ends with its first connection. Its commands that change something (revoke, shutdown, pool_restart, …)
@@ -141,33 +146,31 @@ class SteadyPidbox(pidbox.gPidbox):  # type: ignore[misc]  # celery is untyped
                 return
 
 
-class SteadyControl(Control):  # type: ignore[misc]  # celery is untyped
+class SteadyControl(Control):
     """The step that starts remote control, with ours in place of Celery's."""
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        """Put our mailbox in place."""
+        """Put our mailbox in place, as Celery's step does with its own."""
         super().__init__(consumer, **kwargs)
-        self.box = SteadyPidbox(consumer)
-        self.start = self.box.start
-        self.stop = self.box.stop
-        self.shutdown = self.box.shutdown
+        box = SteadyPidbox(consumer)
+        self.__dict__.update(box=box, start=box.start, stop=box.stop, shutdown=box.shutdown)
 
 
-class JobConsumer(Consumer):  # type: ignore[misc]  # celery is untyped
+class JobConsumer(Consumer):
     """Celery's consumer without what workers tell each other, which ours do not need, and quick to reconnect."""
 
-    class Blueprint(Consumer.Blueprint):  # type: ignore[misc]  # celery is untyped
+    class Blueprint(Consumer.Blueprint):  # type: ignore[valid-type,misc]  # the stubs give a nested class as a variable
         """Celery's steps, with our remote control."""
 
-        default_steps = [
+        default_steps: ClassVar[list[str]] = [
             "worker.app:SteadyControl" if step == "celery.worker.consumer.control:Control" else step
             for step in Consumer.Blueprint.default_steps
         ]
 
-    def __init__(self, *args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(self, on_task_request: Any, *, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Leave out mingle, gossip and Celery's heartbeat."""
         without = {"without_mingle": True, "without_gossip": True, "without_heartbeat": True}
-        super().__init__(*args, worker_options={**(worker_options or {}), **without}, **kwargs)
+        super().__init__(on_task_request, worker_options={**(worker_options or {}), **without}, **kwargs)
 
     def ensure_connected(self, conn: Any) -> Any:
         """Return the connection once there is one."""
@@ -181,5 +184,5 @@ class JobConsumer(Consumer):  # type: ignore[misc]  # celery is untyped
             interval_start=0.1,
             interval_step=0.2,
             interval_max=_LONGEST_RECONNECT_SECONDS,
-            callback=celery.worker.state.maybe_shutdown,
+            callback=state.maybe_shutdown,
         )

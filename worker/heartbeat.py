@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """The beat of one worker; ``fields`` gives what the health key is to say now."""
+    """The beat of one worker."""
 
     def __init__(
         self,
@@ -29,7 +29,6 @@ class Heartbeat:
         worker_id: str,
         every_seconds: float,
         redis_clock: RedisClock,
-        fields: Callable[[], Mapping[str, str]],
     ) -> None:
         """Keep the parts; nothing is written yet."""
         self._link = link
@@ -37,7 +36,6 @@ class Heartbeat:
         self._worker_id = worker_id
         self._every_seconds = every_seconds
         self._redis_clock = redis_clock
-        self._fields = fields
         self._soon = Event()
         self._source = lua.load("beat")
         self._sha = hashlib.sha1(self._source.encode(), usedforsecurity=False).hexdigest()
@@ -46,12 +44,12 @@ class Heartbeat:
         """Beat before it is time: something changed."""
         self._soon.set()
 
-    def run(self) -> None:
-        """Beat until killed. While Redis is away, the time to live of the key says so."""
+    def run(self, fields: Callable[[], Mapping[str, str]]) -> None:
+        """Beat until killed; ``fields`` gives what to say. While Redis is away, the key's time to live says so."""
         while True:
             self._soon.clear()
             try:
-                self.beat()
+                self.beat(fields())
             except RedisUnavailable:
                 gevent.sleep(min(1.0, self._every_seconds))
             except ResponseError as error:
@@ -60,17 +58,17 @@ class Heartbeat:
             else:
                 self._soon.wait(self._every_seconds)
 
-    def beat(self) -> None:
+    def beat(self, fields: Mapping[str, str]) -> None:
         """Write the health key once.
 
         Raises:
             RedisUnavailable: it may or may not have been written.
         """
         arguments: list[str | bytes | int] = [self._worker_id, round(_BEATS_TO_LIVE * self._every_seconds * 1000)]
-        for name, value in self._fields().items():
+        for name, value in fields.items():
             arguments += [name, value]
         keys = [self._keys.worker(self._worker_id), self._keys.workers]
-        self._redis_clock.heard(int(self._run(["EVALSHA", self._sha, len(keys), *keys, *arguments])))
+        self._redis_clock.heard(int(self._evaluated(["EVALSHA", self._sha, len(keys), *keys, *arguments])))
 
     def sync_clock(self) -> None:
         """Learn Redis' time.
@@ -90,7 +88,7 @@ class Heartbeat:
         self._link.call([["DEL", self._keys.worker(self._worker_id)], ["ZREM", self._keys.workers, self._worker_id]])
         self._link.close()
 
-    def _run(self, command: Command) -> Any:
+    def _evaluated(self, command: Command) -> Any:
         (reply,) = self._link.call([command])
         if isinstance(reply, NoScriptError):
             self._link.call([["SCRIPT", "LOAD", self._source]])

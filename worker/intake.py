@@ -4,10 +4,9 @@ One greenlet talks to the ledger. While a call is under way, finished jobs gathe
 jobs as there are free slots. It sleeps until the doorbell rings, a job finishes, a retry is due, or a sweep is.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Final, Protocol
 
 import structlog
@@ -18,27 +17,18 @@ from tasks.generate import Clock, DeadLetter, Delivery, Outcome
 from tasks.reading import NotAJob
 from worker.clock import RedisClock
 from worker.envelope import Readable, read_envelope
-from worker.exchange import Claim, Claimed, ClaimRequest, Commit, Exchange, ExchangeReply, Open, Opened, Return
+from worker.exchange import Claim, Claimed, Commit, Exchange, ExchangeReply, Open, Opened, Return
 from worker.keys import Keys
+from worker.lookout import Lookout
 from worker.outcomes import as_commit
 
-SWEEP_MS: Final = 5_000.0
-"""How often all queues are looked at, whatever the doorbell said; also how soon an expired job at a resting head is settled."""
-
-UNTRACKED_SWEEP_MS: Final = 100.0
-"""The same where the server does not let us listen."""
-
-_EXPIRED_A_SWEEP: Final = 100
+_NOTHING_TO_DO_SECONDS: Final = 60.0
 
 log = structlog.get_logger()
 
 
 class Gate(Protocol):
-    """Says which models jobs may be claimed of, and learns how inferences end."""
-
-    def is_open(self, model: str) -> bool:
-        """Tell whether jobs of the model may be claimed now."""
-        ...
+    """Learns how inferences end."""
 
     def observe(self, model: str, error: JobError | None) -> None:
         """Learn how an inference ended."""
@@ -50,10 +40,6 @@ class Committer(Protocol):
 
     def exchange(self, asked: Exchange) -> ExchangeReply:
         """Return the reply; does not return before there is one."""
-        ...
-
-    def is_told_of_pushes(self) -> bool:
-        """Tell whether the doorbell is connected to the claims."""
         ...
 
 
@@ -77,6 +63,7 @@ class Intake:
     """The jobs in this process' hands. ``slots`` is how many there may be."""
 
     committer: Committer
+    lookout: Lookout
     gate: Gate
     journal: Journal
     clock: Clock
@@ -90,16 +77,10 @@ class Intake:
     ready: Event = field(default_factory=Event)
     """Set while there are deliveries for ``take``."""
 
-    _models: list[str] = field(default_factory=list)
-    _maybe_filled: set[str] = field(default_factory=set)
-    _rings: Counter[str] = field(default_factory=Counter)
     _held: dict[str, Delivery] = field(default_factory=dict)
     _opening: dict[str, tuple[Delivery, Readable]] = field(default_factory=dict)
     _deliveries: deque[Delivery] = field(default_factory=deque)
     _pending: list[_Pending] = field(default_factory=list)
-    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    _sweep_at_ms: float = 0.0
-    _retry_at_ms: float | None = None
     _wake: Event = field(default_factory=Event)
     _settled_down: Event = field(default_factory=Event)
 
@@ -110,22 +91,16 @@ class Intake:
 
     def open_queue(self, queue: str) -> None:
         """Claim from a queue from now on."""
-        model = self.keys.model_of(queue)
-        if model not in self._models:
-            self._models.append(model)
-        self.ring(frozenset({model}))
+        self.lookout.open(self.keys.model_of(queue))
+        self._wake.set()
 
     def close_queue(self, queue: str) -> None:
         """Claim from a queue no more; what was claimed is delivered when it is open again."""
-        model = self.keys.model_of(queue)
-        if model in self._models:
-            self._models.remove(model)
+        self.lookout.close(self.keys.model_of(queue))
 
     def ring(self, models: frozenset[str] | None) -> None:
         """Learn that something may have come in: for these models, or for any."""
-        for model in self._models if models is None else models:
-            self._maybe_filled.add(model)
-            self._rings[model] += 1
+        self.lookout.ring(models)
         self._wake.set()
 
     def wake(self) -> None:
@@ -181,8 +156,9 @@ class Intake:
     def run_once(self) -> bool:
         """Do one exchange; False if there was nothing to do."""
         pending, self._pending = self._pending, []
-        opening, rings = dict(self._opening), self._rings.copy()
-        claim = self._claim_request()
+        opening = dict(self._opening)
+        wanted = max(0, self.slots - len(self._held))
+        claim = self.lookout.request(self.clock.monotonic_ms(), wanted) if self.claiming else None
         if not (pending or opening or claim):
             if not self._held:
                 self._settled_down.set()
@@ -194,40 +170,18 @@ class Intake:
         for tag, opened in zip(opening, reply.opened, strict=True):
             self._deliver_opened(self._opening.pop(tag)[0], opened)
         if reply.claimed:
-            self._take_in(reply.claimed, rings)
+            self._take_in(reply.claimed)
         return True
 
     def _rest_seconds(self) -> float:
         """Return how long nothing needs to be done, unless something wakes us."""
-        until = self._sweep_at_ms if self._retry_at_ms is None else min(self._sweep_at_ms, self._retry_at_ms)
-        return max(0.001, (until - self.clock.monotonic_ms()) / 1000) if self.claiming else 60.0
-
-    def _claim_request(self) -> ClaimRequest | None:
         if not self.claiming:
-            return None
-        now_ms = self.clock.monotonic_ms()
-        sweep = now_ms >= self._sweep_at_ms
-        retry_due = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
-        wanted = max(0, self.slots - len(self._held))
-        if sweep:
-            self._sweep_at_ms = now_ms + (SWEEP_MS if self.committer.is_told_of_pushes() else UNTRACKED_SWEEP_MS)
-            self._maybe_filled.update(self._models)
-        self._models = self._models[1:] + self._models[:1]  # Each model comes first in its turn.
-        opened = tuple(m for m in self._models if m in self._maybe_filled and self.gate.is_open(m))
-        closed = tuple(m for m in self._models if not self.gate.is_open(m)) if sweep else ()
-        if not (sweep or retry_due or (wanted and opened)):
-            return None
-        return ClaimRequest(next(self._numbers), wanted, opened, closed, _EXPIRED_A_SWEEP if sweep else 0)
+            return _NOTHING_TO_DO_SECONDS
+        return max(0.001, (self.lookout.next_look_ms() - self.clock.monotonic_ms()) / 1000)
 
-    def _take_in(self, claimed: Claimed, rings_before: Counter[str]) -> None:
+    def _take_in(self, claimed: Claimed) -> None:
         self.redis_clock.heard(claimed.now_ms)
-        # A push that the script could not see yet has rung since: what it found empty then may be filled now.
-        self._maybe_filled -= {m for m in claimed.empty if self._rings[m] == rings_before[m]}
-        if claimed.returned:
-            self.ring(claimed.returned)
-        self._retry_at_ms = None
-        if claimed.next_due_ms is not None:
-            self._retry_at_ms = self.clock.monotonic_ms() + max(0, claimed.next_due_ms - claimed.now_ms)
+        self.lookout.learn(claimed, self.clock.monotonic_ms())
         for claim in claimed.claims:
             self._receive(claim, claimed.now_ms)
 

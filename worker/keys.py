@@ -1,10 +1,10 @@
-"""Every Redis key: its type, how long it lives, who writes it and who reads it. docs/wire-contract.md fixes the public ones.
+r"""Every Redis key: its type, how long it lives, who writes it and who reads it. docs/wire-contract.md fixes the public ones.
 
 ====================================== ======= ======================= ========================== =======================
 key, after the namespace               type    lives                   written by                 read by
 ====================================== ======= ======================= ========================== =======================
 ``jobs:<model>``                       list    while it holds jobs     gateway, workers (returns) workers
-``jobs:<model>\\x06\\x16<3|6|9>``        list    the same                Celery producers, by kombu workers
+``jobs:<model>\x06\x16<3|6|9>``        list    the same                Celery producers, by kombu workers
 ``claims:<incarnation>``               hash    while it holds claims   that run of a worker       the same
 ``waiting``                            zset    while it holds jobs     workers                    any worker
 ``attempts:<job_id>``                  list    settled_ttl_seconds     workers                    workers

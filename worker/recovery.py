@@ -59,7 +59,7 @@ class Recovery:
             error: JobError | None = None
         except JobError as failure:
             error = failure
-        except Exception:  # noqa: BLE001 - the periodic loop: a fault in a look must not end all looks
+        except Exception:  # The periodic loop: a fault in a look must not end all looks
             log.exception("model.look_failed", model=model)
             error = InternalError()
         self._looking.discard(model)

@@ -4,9 +4,10 @@ import os
 import random
 import signal
 import uuid
+from functools import partial
 from importlib.metadata import version
 from socket import gethostname
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 import structlog
@@ -25,11 +26,18 @@ from worker.heartbeat import Heartbeat
 from worker.intake import Intake
 from worker.keys import Keys
 from worker.ledger import Ledger, LedgerTerms
+from worker.lookout import Lookout
 from worker.looks import Looks
 from worker.recovery import Recovery
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.tally import Tally
 from worker.triton.adapter import TritonInference
+
+if TYPE_CHECKING:
+    # Neither can be subscripted, or is needed, while the worker runs.
+    from greenlet import greenlet
+
+    Loop = gevent.Greenlet[..., None]
 
 DISTRIBUTION: Final = "speedinfer-triton-worker"
 _LAST_COMMIT_SECONDS: Final = 5.0
@@ -54,33 +62,33 @@ class Runtime:
         self._ports = self._make_ports()
         self._tally = Tally(self._redis_clock)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
-        self._doorbell = Doorbell(self._link(), self.keys, lambda models: self.intake.ring(models))
+        self._doorbell = Doorbell(self._link(), self.keys, self._ring)
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
         self._heartbeat = Heartbeat(
-            self._link(), self.keys, settings.worker_id, settings.heartbeat_seconds, self._redis_clock, self._health
+            self._link(), self.keys, settings.worker_id, settings.heartbeat_seconds, self._redis_clock
         )
-        self._process: Process | None = None
         self._draining = False
-        self._greenlets: list[gevent.Greenlet] = []
-        self._running: dict[str, gevent.Greenlet] = {}
+        self._greenlets: list[Loop] = []
+        self._running: dict[str, greenlet] = {}
 
     def start(self, slots: int) -> None:
         """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once."""
         self.intake.slots = slots
         self._wait_for_redis()
-        self._process = Process(
+        process = Process(
             version=version(DISTRIBUTION),
             config_digest=config_digest(self.settings),
             hostname=gethostname(),
             pid=os.getpid(),
             started_at=self._redis_clock.now(),
         )
-        parts = (self._doorbell.listen, self.intake.run, self._recovery.run, self._heartbeat.run)
+        beat = partial(self._heartbeat.run, partial(self._health, process))
+        parts = (self._doorbell.listen, self.intake.run, self._recovery.run, beat)
         self._greenlets = [gevent.spawn(part) for part in parts]
-        for greenlet in self._greenlets:
-            greenlet.link_exception(_report_death)
+        for part in self._greenlets:
+            part.link_exception(_report_death)
         log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
 
     def perform(self, delivery: Delivery) -> None:
@@ -144,15 +152,17 @@ class Runtime:
             max_job_bytes=settings.max_job_bytes,
             max_queue_ms=None if settings.max_queue_seconds is None else round(settings.max_queue_seconds * 1000),
         )
+        committer = Committer(
+            link,
+            Ledger(link, self.keys, terms),
+            self._doorbell,
+            self._redis_clock,
+            gevent.sleep,
+            on_connected=lambda: self._ring(None),
+        )
         return Intake(
-            committer=Committer(
-                link,
-                Ledger(link, self.keys, terms),
-                self._doorbell,
-                self._redis_clock,
-                gevent.sleep,
-                on_connected=lambda: self.intake.ring(None),
-            ),
+            committer=committer,
+            lookout=Lookout(self._gate.is_open, committer.is_told_of_pushes),
             gate=self._gate,
             journal=self._tally,
             clock=self._clock,
@@ -168,19 +178,16 @@ class Runtime:
     def _end_unstarted(self, delivery: Delivery) -> Outcome:
         return generate(delivery, self._ports)
 
+    def _ring(self, models: frozenset[str] | None) -> None:
+        self.intake.ring(models)
+
     def _standing_changed(self) -> None:
         self._recovery.look_again()
         self._heartbeat.beat_soon()
 
-    def _health(self) -> dict[str, str]:
-        assert self._process is not None
-        return health_fields(
-            self.settings,
-            self._process,
-            self._tally,
-            self._gate.states(),
-            Load(self.intake.in_flight, self.intake.slots, self._redis_clock.now(), draining=self._draining),
-        )
+    def _health(self, process: Process) -> dict[str, str]:
+        load = Load(self.intake.in_flight, self.intake.slots, self._redis_clock.now(), draining=self._draining)
+        return health_fields(self.settings, process, self._tally, self._gate.states(), load)
 
     def _wait_for_redis(self) -> None:
         """Learn Redis' time before anything is written with it."""
@@ -207,7 +214,7 @@ def _limits(settings: Settings, model: str) -> ModelLimits:
     )
 
 
-def _report_death(greenlet: gevent.Greenlet) -> None:
-    """A loop that ends by a fault takes the worker with it: one that only looks alive would hold its jobs for ever."""
-    log.critical("worker.lost_a_part", part=greenlet.name, exception=type(greenlet.exception).__name__)
+def _report_death(part: "Loop") -> None:
+    """Take the worker along with a loop that ended by a fault: one that only looks alive would hold its jobs for ever."""
+    log.critical("worker.lost_a_part", part=part.name, exception=type(part.exception).__name__)
     os.kill(os.getpid(), signal.SIGTERM)

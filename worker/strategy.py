@@ -29,7 +29,7 @@ class JobRequest:
         self.time_start: float | None = None
         self.acknowledged = False
 
-    def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
+    def info(self, safe: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
         """Return what `inspect active` shows."""
         return {
             "id": self.id,

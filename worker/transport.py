@@ -56,16 +56,16 @@ class JobsAreNotKombus(Exception):
     """Something asked kombu to change a queue of jobs, such as ``celery purge``."""
 
 
-class QoS(virtual.QoS):  # type: ignore[misc]  # kombu is untyped
+class QoS(virtual.QoS):
     """Acknowledges nothing and restores nothing: a claim is ended by the intake alone."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Do not remember the message."""
 
-    def ack(self, delivery_tag: str) -> None:
+    def ack(self, delivery_tag: Any) -> None:
         """Do nothing."""
 
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+    def reject(self, delivery_tag: Any, requeue: Any = False) -> None:  # noqa: FBT002 - kombu's signature
         """Do nothing."""
 
     def can_consume(self) -> bool:
@@ -79,22 +79,17 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu is untyped
         """Do nothing: there is no visibility timeout."""
 
 
-class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu is untyped
+class Channel(kombu_redis.Channel):
     """A channel that leaves queues of jobs to the intake."""
 
-    QoS = QoS
-    ack_emulation = True  # As the base class asks for, so that the QoS above is used.
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = self.connection.client.transport_options
-        return options
+    QoS: Any = QoS
+    connection: Any
+    _fanout_queues: dict[str, tuple[str, str]]
 
     def _is_jobs(self, queue: str) -> bool:
-        prefix = self._options.get("jobs_prefix")
-        return prefix is not None and queue.startswith(prefix)
+        return queue.startswith(self.connection.jobs_prefix)
 
-    def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any) -> Any:
+    def basic_consume(self, queue: Any, no_ack: Any, callback: Any, consumer_tag: Any, **kwargs: Any) -> Any:
         """Have the intake claim from a queue of jobs; consume any other as kombu does."""
         if not self._is_jobs(queue):
             return super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
@@ -103,7 +98,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu is untyped
         self.connection.consume_jobs(queue, lambda raw: callback(self.Message(raw, channel=self)))
         return None
 
-    def basic_cancel(self, consumer_tag: str) -> Any:
+    def basic_cancel(self, consumer_tag: Any) -> Any:
         """Stop claiming from a queue of jobs; cancel any other as kombu does."""
         queue = self._tag_to_queue.get(consumer_tag)
         if queue is None or not self._is_jobs(queue):
@@ -121,9 +116,9 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu is untyped
                 self.basic_cancel(consumer_tag)
         super().close()
 
-    def _new_queue(self, queue: str, auto_delete: bool = False, **kwargs: Any) -> None:
+    def _new_queue(self, queue: str, **kwargs: Any) -> None:
         if not self._is_jobs(queue):
-            super()._new_queue(queue, auto_delete=auto_delete, **kwargs)
+            super()._new_queue(queue, **kwargs)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         if self._is_jobs(queue):
@@ -159,7 +154,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu is untyped
         super()._delete(queue, exchange, routing_key, pattern, *args, **kwargs)
 
 
-class Transport(kombu_redis.Transport):  # type: ignore[misc]  # kombu is untyped
+class Transport(kombu_redis.Transport):
     """A connection whose job messages come from ``transport_options['job_source']``."""
 
     Channel = Channel
@@ -169,16 +164,9 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]  # kombu is untype
     def __init__(self, client: Any, **kwargs: Any) -> None:
         """Consume no jobs yet."""
         super().__init__(client, **kwargs)
+        self.jobs_prefix: str = client.transport_options["jobs_prefix"]
+        self._source: JobSource = client.transport_options["job_source"]
         self._job_callbacks: dict[str, Any] = {}
-
-    @property
-    def _source(self) -> JobSource:
-        source: JobSource = self.client.transport_options["job_source"]
-        return source
-
-    @property
-    def _jobs_prefix(self) -> str:
-        return str(self.client.transport_options["jobs_prefix"])
 
     def consume_jobs(self, queue: str, callback: Any) -> None:
         """Deliver a queue's jobs to ``callback`` from now on."""
@@ -190,14 +178,14 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]  # kombu is untype
         if self._job_callbacks.pop(queue, None) is not None:
             self._source.close_queue(queue)
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
         """Deliver every job that is ready; a connection without queues of jobs drains as kombu's does.
 
         Raises:
             socket.timeout: there was none within ``timeout`` seconds.
         """
         if not self._job_callbacks:
-            super().drain_events(connection, timeout=timeout)
+            super().drain_events(connection, timeout=timeout, **kwargs)
             return
         if not self._source.ready.wait(timeout):
             raise socket.timeout  # noqa: UP041 - the name under which kombu's callers catch it
@@ -205,7 +193,7 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]  # kombu is untype
             self._deliver_job(delivery)
 
     def _deliver_job(self, delivery: Delivery) -> None:
-        callback = self._job_callbacks.get(self._jobs_prefix + delivery.queue_model)
+        callback = self._job_callbacks.get(self.jobs_prefix + delivery.queue_model)
         if callback is None:
             self._source.give_back(delivery)
         else:
