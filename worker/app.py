@@ -1,5 +1,7 @@
 """The Celery application: its options, its one task, and the steps by which a worker starts and stops."""
 
+import signal
+from os import EX_OK
 from typing import Any, ClassVar, Final
 
 import structlog
@@ -49,7 +51,6 @@ def create_app(settings: Settings) -> Celery:
     app.register_task(task)
     app.steps["worker"].add(_jobs_step(runtime))
     signals.setup_logging.connect(lambda **_: configure_logs(settings), weak=False)
-    signals.worker_shutting_down.connect(lambda **_: runtime.stop_claiming(), weak=False)
     return app
 
 
@@ -106,6 +107,7 @@ def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
             if not parent.pool.is_green:
                 msg = "the worker runs on greenlets: start it with -P gevent"
                 raise GreenletsNeeded(msg)
+            _stop_on_signals(runtime)
             runtime.start(parent.pool.num_processes)
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
@@ -117,6 +119,20 @@ def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
             runtime.drain(0)
 
     return JobsStep
+
+
+def _stop_on_signals(runtime: Runtime) -> None:
+    """Put our handlers in place of Celery's, one of which acknowledges what it kills.
+
+    Each of the signals drains: the first lets running jobs end, a second puts all of them back at once.
+    """
+
+    def stop(_signal: int, _frame: object) -> None:
+        runtime.stop()
+        state.should_stop = EX_OK  # type: ignore[assignment]  # the stubs know only the value it starts with
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, stop)
 
 
 class SteadyPidbox(pidbox.gPidbox):

@@ -135,16 +135,17 @@ class Intake:
         """Take nothing more; what is claimed by a call under way goes back."""
         self.claiming = False
         self._wake.set()
+        self.ready.set()  # Whoever waits for deliveries has something else to do now.
 
     def held(self) -> list[Delivery]:
         """Return the claimed jobs without an outcome."""
         return list(self._held.values())
 
-    def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until nothing is held and all is committed; False if that took longer."""
+    def idle(self) -> Event:
+        """Return an event that is set as soon as nothing is held and all is committed."""
         self._settled_down.clear()
         self._wake.set()
-        return self._settled_down.wait(seconds)
+        return self._settled_down
 
     def run(self) -> None:
         """Work until killed."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import gevent
 import structlog
+from gevent.event import Event
 
 from settings.digest import config_digest
 from settings.schema import Settings
@@ -70,6 +71,7 @@ class Runtime:
             self._link(), self.keys, settings.worker_id, settings.heartbeat_seconds, self._redis_clock
         )
         self._draining = False
+        self._hurried = Event()
         self._greenlets: list[Loop] = []
         self._running: dict[str, greenlet] = {}
 
@@ -99,22 +101,32 @@ class Runtime:
         finally:
             del self._running[delivery.tag]
 
-    def stop_claiming(self) -> None:
-        """Take no more jobs; may be called from a signal handler."""
+    def stop(self) -> bool:
+        """Take no more jobs; asked again, let running ones end no longer. May be called from a signal handler.
+
+        Returns whether this was the first time.
+        """
+        first = not self._draining
         self._draining = True
+        if not first:
+            self._hurried.set()
         self.intake.stop_claiming()
         self._heartbeat.beat_soon()
+        return first
 
     def drain(self, seconds: float) -> None:
         """Let running jobs end for ``seconds``, put the others back, and leave."""
-        self.stop_claiming()
-        if not self.intake.wait_until_idle(seconds):
+        self._draining = True
+        self.intake.stop_claiming()
+        idle = self.intake.idle()
+        gevent.wait([idle, self._hurried], timeout=seconds, count=1)
+        if not idle.is_set():
             held = self.intake.held()
             for delivery in held:
                 self.intake.give_back(delivery)
             gevent.killall(list(self._running.values()), block=False)
             log.warning("worker.gave_jobs_back", jobs=len(held))
-            if not self.intake.wait_until_idle(_LAST_COMMIT_SECONDS):
+            if not self.intake.idle().wait(_LAST_COMMIT_SECONDS):
                 log.error("worker.left_claims", reason="Redis does not answer")
         self._close()
 
@@ -192,7 +204,7 @@ class Runtime:
     def _wait_for_redis(self) -> None:
         """Learn Redis' time before anything is written with it."""
         told = False
-        while True:
+        while not self._draining:
             try:
                 self._heartbeat.sync_clock()
             except RedisUnavailable as error:
