@@ -44,7 +44,8 @@ from tests.misbehaving_server import (
 from tests.waiting import wait_until
 from worker.triton.adapter import TritonInference
 from worker.triton.endpoint import Endpoint
-from worker.triton.failures import CAUSES, LOSSES, reason_of
+from worker.triton.failures import CAUSES, LOSSES, ExchangeFailed, reason_of
+from worker.triton.http import HttpClients, Limits, Request
 
 PAGE: Final = b"<html><body>a proxy's words, canary</body></html>"
 
@@ -109,6 +110,12 @@ def sends_headers_without_end(peer: Peer, _: Received) -> None:
         peer.send(b"X-More: " + b"x" * 60_000 + b"\r\n")
 
 
+def called_compressed(peer: Peer, request: Received) -> None:
+    """A right answer under a header that says it is another."""
+    body = json.dumps(inference_answer(request.json["id"])).encode()
+    answers(http(200, body, headers={"Content-Encoding": "gzip"}))(peer, request)
+
+
 FAILURES: Final[dict[str, tuple[Behaviour, type[JobError]]]] = {
     "reset before an answer": (resets_before_an_answer, ConnectionLost),
     "closed before an answer": (closes_before_an_answer, ConnectionLost),
@@ -121,7 +128,7 @@ FAILURES: Final[dict[str, tuple[Behaviour, type[JobError]]]] = {
     "too large, announced": (answers(http(200, b"", headers={"Content-Length": "10000000"})), OutputInvalid),
     "too large, not announced": (sends_without_end, OutputInvalid),
     "headers without end": (sends_headers_without_end, OutputInvalid),
-    "compressed": (answers(http(200, b"\x1f\x8b", headers={"Content-Encoding": "gzip"})), OutputInvalid),
+    "called compressed": (called_compressed, OutputInvalid),
     "redirected": (answers(http(302, PAGE, headers={"Location": "/elsewhere"})), ContractMismatch),
     "a page with 200": (answers(http(200, PAGE, "text/html")), OutputInvalid),
     "nothing with 200": (answers(http(200)), OutputInvalid),
@@ -335,6 +342,21 @@ class TestTheDeadline:
             url = f"http://127.0.0.1:{port}"
             with inference_on(url, connect_timeout_seconds=0.3) as adapter, gevent.Timeout(5):
                 assert reason_of(failure_of(adapter, RuntimeUnavailable)) == "not connected within 0.3 s"
+
+    def test_a_name_that_is_never_resolved_is_within_that_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A resolver that hangs does not hold a connection's place for the whole of timeout_seconds."""
+        monkeypatch.setattr("gevent.socket.getaddrinfo", lambda *_, **__: gevent.sleep(60))
+        with inference_on("http://triton:8000", connect_timeout_seconds=0.3) as adapter, gevent.Timeout(5):
+            assert reason_of(failure_of(adapter, RuntimeUnavailable)) == "not connected within 0.3 s"
+
+    def test_what_cannot_be_connected_uses_up_no_connection(self) -> None:
+        """However often it is tried, over a single one."""
+        clients = HttpClients(Endpoint("127.0.0.1", 1), concurrency=1)
+        for _ in range(3):
+            with pytest.raises(ExchangeFailed) as caught:
+                clients.exchange(Request("/v2"), Limits(1.0, 1.0, 1000))
+            assert caught.value.reason == "not connected: Connection refused"
+        clients.close()
 
     @pytest.mark.parametrize(
         ("url", "reason"),

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import trustme
 
-from tasks.errors import JobError, RuntimeUnavailable
+from tasks.errors import JobError, RuntimeTimeout, RuntimeUnavailable
 from tests.inferences import failure_of, infer, inference_on, settings_for
+from tests.jobs import MODEL
 from tests.misbehaving_server import MisbehavingServer
 from worker.triton.adapter import TritonInference
-from worker.triton.endpoint import Tls, UnusableCertificates
-from worker.triton.failures import reason_of
+from worker.triton.endpoint import Endpoint, Tls, UnusableCertificates
+from worker.triton.failures import ExchangeFailed, Loss, reason_of
+from worker.triton.http import HttpClients, Limits, Request
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +90,26 @@ def test_a_client_certificate_is_shown(authority: trustme.CA, files: dict[str, A
         assert infer(adapter).text == "hi"
 
 
-def test_without_one_nothing_was_run(authority: trustme.CA, files: dict[str, Any]) -> None:
-    """The server's refusal comes after we believe to be connected, and is still no inference."""
+def test_without_one_nothing_was_sent(authority: trustme.CA, files: dict[str, Any]) -> None:
+    """The server's refusal comes when we already believe to be connected, and is still no inference that may have run."""
+    tls = Tls(ca_file=Path(files["ca_file"]))
     with MisbehavingServer(tls=context_for(authority, asks_for_a_certificate=True)) as server:
-        with inference_on(server.url, runtime_tls={"ca_file": files["ca_file"]}) as adapter:
-            failure_of(adapter, RuntimeUnavailable)
+        clients = HttpClients(Endpoint("localhost", server.port, tls=tls), concurrency=1)
+        with pytest.raises(ExchangeFailed) as caught:
+            clients.exchange(Request("/v2/models/text_generation/infer", b"x"), Limits(5.0, 5.0, 1000))
+        clients.close()
         assert server.received == []
+    assert caught.value.loss is Loss.NEVER_SENT
+
+
+def test_the_deadline_holds_over_tls(authority: trustme.CA, files: dict[str, Any]) -> None:
+    """Its sockets wait as gevent's do, also in a process that nothing has patched."""
+    with (
+        MisbehavingServer(lambda peer, _: peer.wait(), tls=context_for(authority)) as server,
+        inference_on(server.url, runtime_tls={"ca_file": files["ca_file"]}, timeout_seconds=0.5) as adapter,
+    ):
+        adapter.check(MODEL)
+        failure_of(adapter, RuntimeTimeout)
 
 
 def test_https_to_a_server_without_is_unavailable(files: dict[str, Any]) -> None:

@@ -88,7 +88,11 @@ class Connections:
             connection.connect(address)
             _tune(connection)
             if self._context is not None:
-                connection = self._context.wrap_socket(connection, server_hostname=self._endpoint.host)
+                # The handshake apart: a deadline that passes within wrap_socket would leave its socket open.
+                connection = self._context.wrap_socket(
+                    connection, server_hostname=self._endpoint.host, do_handshake_on_connect=False
+                )
+                connection.do_handshake()
             # From here on the exchange's own deadline is the only one.
             connection.settimeout(None)
         except BaseException:

@@ -209,7 +209,7 @@ def _send(connection: gevent.socket.socket, message: bytes) -> bool:
     """Tell whether all of it was sent. Where it was not, the server may have said why before it hung up."""
     try:
         connection.sendall(message)
-    except (ConnectionResetError, BrokenPipeError):
+    except (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
         return False
     return True
 
