@@ -1,6 +1,7 @@
 """``speedinfer demo``: real prompts get real texts, and nothing is left behind, however it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,9 +87,10 @@ def test_the_demo_shows_real_texts_with_their_usage_and_a_coded_error(tmp_path: 
         output, errors = running.program.communicate(timeout=100)
         assert running.program.returncode == 0, errors
         running.assert_nothing_is_left(set())
-    assert "What is the capital of France?" in output
-    assert "Paris" in output
-    assert "12 jobs settled" in output
+    assert "How many days are in a week?" in output
+    generated = re.search(r"^12 jobs settled in [\d.]+ s, (\d+) tokens generated\.$", output, re.MULTILINE)
+    assert generated is not None
+    assert int(generated[1]) >= 100
     assert "failed, invalid_job: " in output
     assert "speedinfer demo --keep" in output
     assert errors == ""

@@ -72,11 +72,13 @@ def _started(stack: ExitStack, screen: "Screen") -> "Servers":
 
 
 def _run_prompts(servers: "Servers", screen: "Screen") -> None:
+    from tasks import rfc3339
     from worker.cli.demo_jobs import prompts
+    from worker.fleet import redis_time_ms
     from worker.submit import enqueue
 
-    jobs = prompts(servers.models[0])
     with servers.connected() as (client, keys):
+        jobs = prompts(servers.models[0], rfc3339.from_ms(redis_time_ms(client)))
         begun = time.monotonic()
         for job in jobs:
             enqueue(client, keys, job)

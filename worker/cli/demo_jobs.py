@@ -3,30 +3,33 @@
 from tasks.job import GenerateJob
 
 _PROMPTS = (
-    ("What is the capital of France?", 24),
-    ("Name three rivers in Europe.", 32),
-    ("Write a haiku about autumn.", 40),
-    ("Translate to German: Good morning, how are you?", 24),
-    ("What is 7 times 8? Answer with the number only.", 8),
-    ("Explain in one sentence why the sky is blue.", 48),
-    ("Give me a name for a cat that likes books.", 24),
-    ("List the primary colours.", 32),
-    ("Write a one-line Python function that adds two numbers.", 40),
-    ("What do bees make?", 24),
-    ("Continue: Once upon a time, in a small village,", 48),
-    ("Who wrote Romeo and Juliet?", 24),
+    ("How many days are in a week?", 16),
+    ("Name three fruits.", 20),
+    ("What is the opposite of hot?", 16),
+    ("What is the boiling point of water?", 20),
+    ("Why is the sky blue?", 32),
+    ("What is a GPU used for?", 32),
+    ("What is a queue in computer science?", 24),
+    ("Write a Python function that adds two numbers.", 24),
+    ("Write a short poem about the sea.", 32),
+    ("Begin a story about a lighthouse keeper.", 32),
+    ("Write a headline about rain.", 16),
+    ("What does a baker do?", 24),
 )
 
 
-def prompts(model: str) -> list[GenerateJob]:
-    """Return the demo's jobs; each has a seed, so that they are the same each time."""
+def prompts(model: str, enqueued_at: str) -> list[GenerateJob]:
+    """Return the demo's jobs; without randomness, so that their texts are about the same each time."""
     return [
-        GenerateJob(
-            job_id=f"demo-{number:02d}",
-            model=model,
-            prompt=prompt,
-            max_tokens=max_tokens,
-            parameters={"temperature": 0.3, "seed": number},
+        GenerateJob.model_validate(
+            {
+                "job_id": f"demo-{number:02d}",
+                "model": model,
+                "prompt": prompt,
+                "max_tokens": max_tokens,
+                "parameters": {"temperature": 0},
+                "enqueued_at": enqueued_at,
+            }
         )
         for number, (prompt, max_tokens) in enumerate(_PROMPTS, start=1)
     ]

@@ -90,7 +90,8 @@ def worker_configuration(redis_url: str, triton_url: str) -> dict[str, Any]:
             "options": {"temperature": "temperature", "top_p": "top_p", "seed": "seed"},
             "finish_reason_output_name": "finish_reason",
         },
-        "concurrency": 8,
+        # What the sample model does at once; more would wait within Triton.
+        "concurrency": 4,
         "heartbeat_seconds": 1,
         "drain_seconds": 2,
     }
