@@ -305,7 +305,7 @@ class TestTheDeadline:
             server.replies.clear()
             server.replies["/v2/models/text_generation"] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
             with gevent.Timeout(5):
-                failure_of(adapter, RuntimeUnavailable)
+                assert reason_of(failure_of(adapter, RuntimeUnavailable)) == "not checked within 0.3 s"
             assert server.inferences == []
 
     def test_a_callers_own_timer_stays_its_own(self) -> None:

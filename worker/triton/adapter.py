@@ -9,7 +9,7 @@ import structlog
 
 from settings.runtime import RuntimeConfig
 from settings.schema import Settings
-from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported, RuntimeUnavailable
+from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported
 from tasks.generate import Generation
 from tasks.job import GenerateJob
 from worker.triton.asking import AskedModel
@@ -17,7 +17,7 @@ from worker.triton.codec import InferenceAnswer, NoInferenceAnswer, decode_answe
 from worker.triton.comparing import compare, version_missing
 from worker.triton.deadline import at_most
 from worker.triton.endpoint import Endpoint
-from worker.triton.failures import ExchangeFailed, Refused, error_from_answer, error_from_loss, first_line
+from worker.triton.failures import ExchangeFailed, Loss, Refused, error_from_answer, error_from_loss, first_line
 from worker.triton.http import Answer, HttpClients, Limits, Request
 from worker.triton.model_contract import ContractReport
 from worker.triton.outputs import read_generation
@@ -152,8 +152,9 @@ class TritonInference:
         try:
             with at_most(config.timeout_seconds):
                 report = self.check(public_name)
-        except TimeoutError as passed:
-            raise RuntimeUnavailable from passed
+        except TimeoutError:
+            failed = ExchangeFailed(Loss.NEVER_SENT, f"not checked within {config.timeout_seconds:g} s")
+            raise error_from_loss(failed) from failed
         if report.contract is None:
             _log.error("model.mismatched", model=public_name, report=str(report))
             raise ContractMismatch from Refused(str(report))

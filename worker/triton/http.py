@@ -69,7 +69,7 @@ class HttpClients:
         self._endpoint = endpoint
         self._context = endpoint.tls.context() if endpoint.tls else None
         self._concurrency = concurrency
-        self._pid = 0
+        self._pid = os.getpid()
         # By hub, which is gevent's name for a thread: thread-locals are per greenlet once gevent has patched.
         self._clients: WeakKeyDictionary[gevent.hub.Hub, HttpClient] = WeakKeyDictionary()
 
