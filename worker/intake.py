@@ -17,7 +17,7 @@ from tasks.generate import Clock, DeadLetter, Delivery, Outcome
 from tasks.reading import NotAJob
 from worker.clock import RedisClock
 from worker.envelope import Readable, read_envelope
-from worker.exchange import Claim, Claimed, Commit, Exchange, ExchangeReply, Open, Opened, Return
+from worker.exchange import Claim, Claimed, Commit, Exchange, ExchangeReply, Open, Opened, Retry, Return
 from worker.keys import Keys
 from worker.lookout import Lookout
 from worker.outcomes import as_commit
@@ -109,7 +109,8 @@ class Intake:
 
     def take(self) -> Iterable[Delivery]:
         """Give out the deliveries that wait, oldest first."""
-        self.ready.clear()
+        if self.claiming:  # Else it stays set: Celery's loop goes round once more before it stops, and must not wait there.
+            self.ready.clear()
         while self._deliveries:
             delivery = self._deliveries.popleft()
             if delivery.tag in self._held:
@@ -122,18 +123,18 @@ class Intake:
             return
         if not isinstance(outcome, DeadLetter):
             self.gate.observe(delivery.queue_model, outcome.error)
-        self._pending.append(_Pending(delivery, outcome, as_commit(delivery, outcome)))
-        self._wake.set()
+        self._put_down(_Pending(delivery, outcome, as_commit(delivery, outcome)))
 
     def give_back(self, delivery: Delivery) -> None:
         """Put a job that has no outcome back to the front of its queue, uncounted."""
         if self._held.pop(delivery.tag, None) is not None:
-            self._pending.append(_Pending(delivery, None, Return(delivery.tag)))
-            self._wake.set()
+            self._put_down(_Pending(delivery, None, Return(delivery.tag)))
 
     def stop_claiming(self) -> None:
-        """Take nothing more; what is claimed by a call under way goes back."""
+        """Take nothing more; what nobody has taken yet, or is claimed by a call under way, goes back."""
         self.claiming = False
+        for delivery in self.take():
+            self.give_back(delivery)
         self._wake.set()
         self.ready.set()  # Whoever waits for deliveries has something else to do now.
 
@@ -167,12 +168,24 @@ class Intake:
         opens = tuple(Open(tag, job.job_id, job.expires_ms, job.enqueued_ms) for tag, (_, job) in opening.items())
         reply = self.committer.exchange(Exchange(tuple(one.commit for one in pending), opens, claim))
         for one, word in zip(pending, reply.outcomes, strict=True):
-            self.journal.committed(one.delivery, one.outcome, word)
+            self._committed(one, word)
         for tag, opened in zip(opening, reply.opened, strict=True):
             self._deliver_opened(self._opening.pop(tag)[0], opened)
         if reply.claimed:
             self._take_in(reply.claimed)
         return True
+
+    def _put_down(self, done: _Pending) -> None:
+        if isinstance(done.commit, Return):
+            # Redis tells a connection nothing of its own pushes.
+            self.lookout.ring(frozenset({done.delivery.queue_model}))
+        self._pending.append(done)
+        self._wake.set()
+
+    def _committed(self, done: _Pending, word: int) -> None:
+        if isinstance(done.commit, Retry):
+            self.lookout.expect_retry(self.clock.monotonic_ms() + done.commit.delay_ms)
+        self.journal.committed(done.delivery, done.outcome, word)
 
     def _rest_seconds(self) -> float:
         """Return how long nothing needs to be done, unless something wakes us."""
