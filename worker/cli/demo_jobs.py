@@ -37,7 +37,5 @@ def prompts(model: str, enqueued_at: str) -> list[GenerateJob]:
 
 def bad_job(model: str) -> tuple[GenerateJob, str]:
     """Return a job that the model's configuration does not allow, and what is wrong with it."""
-    job = GenerateJob(
-        job_id="demo-bad", model=model, prompt="Paint me a horse.", max_tokens=16, parameters={"colour": "blue"}
-    )
-    return job, 'a parameter "colour", which this model is not configured to take'
+    job = GenerateJob(job_id="demo-bad", model=model, prompt="Write a long novel.", max_tokens=100_000)
+    return job, "asks for more tokens than the configuration allows"

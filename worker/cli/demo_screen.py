@@ -82,7 +82,7 @@ class Screen:
     def failure(self, what_is_wrong: str, result: "GenerateResult") -> None:
         """Show how a job that is not valid is settled."""
         self.say("")
-        self.say(f"A job with {what_is_wrong}, is settled without reaching Triton:")
+        self.say(f"A job that {what_is_wrong} is settled without reaching Triton:")
         if result.error is not None:
             self.say(f"  {result.status}, {result.error.code}: {result.error.message}")
         self.say("")
