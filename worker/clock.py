@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from tasks import rfc3339
+from tasks.generate import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class MonotonicClock:
 class RedisClock:
     """Redis' time, carried forward by this process' clock since it was last heard of."""
 
-    def __init__(self, clock: MonotonicClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         """Know nothing yet: until a first reply the time reads as 1970."""
         self._clock = clock
         self._offset_ms = -clock.monotonic_ms()

@@ -61,9 +61,13 @@ class Lookout:
         closed = [model for model in self._models if not self.is_open(model)] if sweep else []
         if sweep:
             self._sweep_at_ms = now_ms + (SWEEP_MS if self.is_told_of_pushes() else UNTRACKED_SWEEP_MS)
-        self._models = self._models[1:] + self._models[:1]  # Each model comes first in its turn.
+        self._end_turn(opened[:1])
         self._rings_at_request = self._rings.copy()
         return ClaimRequest(next(self._numbers), wanted, tuple(opened), tuple(closed), _EXPIRED_A_SWEEP if sweep else 0)
+
+    def expect_retry(self, at_ms: float) -> None:
+        """Learn of a retry that was just made: by itself it rings for nobody."""
+        self._retry_at_ms = at_ms if self._retry_at_ms is None else min(self._retry_at_ms, at_ms)
 
     def learn(self, claimed: Claimed, now_ms: float) -> None:
         """Take the reply to the last request."""
@@ -78,3 +82,7 @@ class Lookout:
     def next_look_ms(self) -> float:
         """Return when to look again though nothing rings."""
         return self._sweep_at_ms if self._retry_at_ms is None else min(self._sweep_at_ms, self._retry_at_ms)
+
+    def _end_turn(self, first: list[str]) -> None:
+        """Let what came first now come last next time: of those that have something to do, each is first in its turn."""
+        self._models = [model for model in self._models if model not in first] + first
