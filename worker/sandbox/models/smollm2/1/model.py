@@ -57,7 +57,8 @@ def runtime_settings(parallel, context_tokens):
     settings.n_parallel = parallel
     settings.n_ctx = parallel * context_tokens
     for threads in (settings.cpuparams, settings.cpuparams_batch):
-        threads.n_threads = len(os.sched_getaffinity(0))
+        # The threads of one step wait for each other: where another program has one of the cores, all of them wait for it.
+        threads.n_threads = max(1, len(os.sched_getaffinity(0)) // 2)
         # Threads that spin while they wait take the processor from those they wait for: three times slower on a busy one.
         threads.poll = 0
     settings.verbosity = -1
