@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.fleet import Fleet
+from tests.conftest import MODELS
+from tests.witness import WITNESS_VARIABLE, Witness
 from worker.sandbox.triton_server import TritonServer
 from worker.sandbox.valkey_server import ValkeyServer
 
@@ -24,3 +26,27 @@ def standing_fleet(
     """Workers of a whole module; Valkey is emptied under them between tests, which they have to bear anyhow."""
     with Fleet(tmp_path_factory.mktemp("fleet"), triton_server.url, valkey_server.url) as workers:
         yield workers
+
+
+@pytest.fixture
+def own_witness(tmp_path: Path) -> Witness:
+    """What the test's own Triton was really asked."""
+    return Witness(tmp_path / "requests.jsonl")
+
+
+@pytest.fixture
+def own_triton(own_witness: Witness) -> Iterator[TritonServer]:
+    """A Triton of the test's own, to kill, to freeze and to crash models of."""
+    with TritonServer(
+        MODELS,
+        control="explicit",
+        models=["text_generation", "faulty"],
+        environment={WITNESS_VARIABLE: str(own_witness.path)},
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def own_triton_url(own_triton: TritonServer) -> str:
+    """The HTTP endpoint of the test's own Triton."""
+    return own_triton.url
