@@ -1,0 +1,1 @@
+"""How fast the worker is, beside the limit and beside what one would write instead: ``python -m benchmarks``."""

@@ -1,0 +1,73 @@
+"""What one would write instead of this project: stock Celery on Redis, tritonclient, and a script that settles.
+
+Tuned as Celery's documentation advises: acks_late, no results, no events, no gossip, mingle or heartbeat between workers, gevent.
+One client of Triton and one of Redis for all greenlets. It reads no errors, retries nothing and validates nothing.
+Run by ``python -m benchmarks`` as ``celery -A benchmarks.stock_celery worker -P gevent``.
+"""
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from celery import Celery, signals
+from tritonclient.http import InferenceServerClient
+
+from benchmarks.inference import infer
+
+QUEUE: Final = "stock"
+SETTLEMENTS: Final = "settlements"
+TASK: Final = "generate"
+_RESULT_SECONDS: Final = 86_400
+_MARKER_SECONDS: Final = 604_800
+
+
+def ready_key(pid: int) -> str:
+    """Return the key that says that the worker of this process takes jobs."""
+    return f"ready:{pid}"
+
+
+app = Celery("stock", broker=os.environ.get("STOCK_REDIS_URL"), set_as_current=False)
+app.conf.update(
+    task_default_queue=QUEUE,
+    task_acks_late=True,
+    task_ignore_result=True,
+    result_backend=None,
+    broker_connection_retry_on_startup=True,
+    worker_prefetch_multiplier=int(os.environ.get("STOCK_PREFETCH", "1")),
+)
+
+
+@cache
+def _redis() -> redis.Redis:
+    return redis.Redis.from_url(os.environ["STOCK_REDIS_URL"])
+
+
+@cache
+def _settle() -> Any:
+    return _redis().register_script((Path(__file__).parent / "settle.lua").read_text())
+
+
+@cache
+def _triton() -> InferenceServerClient:
+    return InferenceServerClient(os.environ["STOCK_TRITON"], concurrency=int(os.environ["STOCK_CONCURRENCY"]))
+
+
+@app.task(name=TASK)
+def generate(job: dict[str, Any]) -> None:
+    """Run one job and settle it."""
+    job_id = job["job_id"]
+    result = infer(_triton(), job["model"], job["prompt"], job["max_tokens"], job_id)
+    body = json.dumps({"job_id": job_id, "model": job["model"], "status": "succeeded", **result})
+    _settle()(
+        keys=[f"settled:{job_id}", SETTLEMENTS, f"result:{job_id}"],
+        args=[job_id, body, _MARKER_SECONDS, _RESULT_SECONDS],
+    )
+
+
+@signals.worker_ready.connect
+def tell(**_: Any) -> None:
+    """Tell the benchmark that this worker takes jobs."""
+    _redis().set(ready_key(os.getpid()), 1)
