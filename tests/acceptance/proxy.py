@@ -1,0 +1,139 @@
+"""A way to Valkey that can lose a reply, at the one moment that matters: after the server has done what was asked."""
+
+import hashlib
+import select
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from worker import lua
+
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Trap:
+    """Waits for the reply to a script's call with ``word`` in the call or in the reply, and holds it."""
+
+    sha: bytes
+    word: bytes
+    caught: threading.Event = field(default_factory=threading.Event)
+    """Set when the reply is held: the server has done its work, and the worker does not know."""
+    _released: threading.Event = field(default_factory=threading.Event)
+    _lost: bool = False
+
+    def wait(self, timeout: float = 15.0) -> None:
+        """Return when a reply is held."""
+        assert self.caught.wait(timeout), f"no reply about {self.word!r} came within {timeout:g} s"
+
+    def lose(self) -> None:
+        """Cut the connection instead of passing the reply on."""
+        self._lost = True
+        self._released.set()
+
+    def let_go(self) -> None:
+        """Pass the reply on after all."""
+        self._released.set()
+
+    def hold(self) -> bool:
+        """Hold the reply until the test has decided; return whether it is to be passed on."""
+        self.caught.set()
+        self._released.wait(60)
+        return not self._lost
+
+    def fits(self, asked: bytes, answered: bytes) -> bool:
+        """Tell whether this is the exchange that is waited for."""
+        return self.sha in asked and (self.word in asked or self.word in answered)
+
+
+class Proxy:
+    """A context manager: forwards a port of loopback to a Redis, one thread a connection."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._target = (str(urlsplit(redis_url).hostname), int(urlsplit(redis_url).port or 6379))
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._traps: list[Trap] = []
+
+    @property
+    def url(self) -> str:
+        """The address for a worker's configuration."""
+        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+
+    def trap(self, script: str, word: str = "") -> Trap:
+        """Hold the next reply to a script of ``worker/lua`` that has to do with ``word``; one trap catches once."""
+        sha = hashlib.sha1(lua.load(script).encode(), usedforsecurity=False).hexdigest()
+        trap = Trap(sha.encode(), word.encode())
+        self._traps.append(trap)
+        return trap
+
+    def cut(self) -> None:
+        """Cut every connection there is."""
+        for end in self._open:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for trap in self._traps:
+            trap.lose()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.cut()
+        for thread in self._threads:
+            thread.join(5)
+        for end in (self._listener, *self._open):
+            end.close()
+
+    def _start(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type] # any callable
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(self._target, timeout=5)
+            except OSError:
+                near.close()
+                continue
+            far.settimeout(None)
+            self._open += [near, far]
+            self._start(self._forward, near, far)
+
+    def _forward(self, near: socket.socket, far: socket.socket) -> None:
+        asked, answered = b"", False
+        with suppress(OSError, ValueError):
+            while True:
+                ready, _, _ = select.select([near, far], [], [])
+                if near in ready:
+                    content = near.recv(_CHUNK)
+                    asked = content if answered else asked + content
+                    answered = False
+                    far.sendall(content)
+                else:
+                    content = far.recv(_CHUNK)
+                    answered = True
+                    if not self._may_pass(asked, content):
+                        break
+                    near.sendall(content)
+                if not content:
+                    break
+        for end in (near, far):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _may_pass(self, asked: bytes, answered: bytes) -> bool:
+        trap = next((trap for trap in self._traps if not trap.caught.is_set() and trap.fits(asked, answered)), None)
+        return trap is None or trap.hold()
