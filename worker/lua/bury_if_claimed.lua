@@ -1,20 +1,30 @@
 -- Moves claimed bytes that cannot become a job to the dead letters, as they came.
 --
--- KEYS[1] claims of this incarnation   KEYS[2] the dead letters
--- ARGV[1] worker_id                    ARGV[2] the time, RFC 3339
--- ARGV[3..] for each: tag, reason
+-- KEYS[1] claims of this incarnation   KEYS[2] the dead letters   KEYS[3] incarnations that hold claims   KEYS[4] jobs that run
+-- ARGV[1] prefix of all keys   ARGV[2] the incarnation   ARGV[3] worker_id   ARGV[4] the time, RFC 3339
+-- ARGV[5..] for each: tag, reason
 --
--- Returns for each: 1 it is buried, 0 the claim is gone. A repeat finds no claim and changes nothing.
+-- Returns for each: 1 it is buried, 0 the claim is gone. A repeat finds no claim and changes nothing. Nothing is written
+-- before the dead letter, so a server that refuses writes leaves the claim as it was.
+
+local claims, letters, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local prefix, incarnation = ARGV[1], ARGV[2]
 
 local replies = {}
-for i = 3, #ARGV, 2 do
-  local record = redis.call('HGET', KEYS[1], ARGV[i])
+for i = 5, #ARGV, 2 do
+  local tag = ARGV[i]
+  local record = redis.call('HGET', claims, tag)
   if record then
-    local queue_end = string.find(record, '\n', 1, true)
-    redis.call('XADD', KEYS[2], '*', 'queue', string.sub(record, 1, queue_end - 1), 'reason', ARGV[i + 1],
-      'raw', string.sub(record, queue_end + 1), 'worker_id', ARGV[1], 'at', ARGV[2])
-    redis.call('HDEL', KEYS[1], ARGV[i])
+    local list, job_id, raw = string.match(record, '^([^\n]*)\n([^\n]*)\n[^\n]*\n(.*)$')
+    redis.call('XADD', letters, '*', 'queue', list, 'reason', ARGV[i + 1], 'raw', raw, 'worker_id', ARGV[3], 'at', ARGV[4])
+    redis.call('HDEL', claims, tag)
+    -- What was claimed unread has its ledger under its bytes' hash; a conflict's ledger is the other job's.
+    if job_id == '' then redis.call('DEL', prefix .. 'attempts:#' .. redis.sha1hex(raw)) end
+    if job_id ~= '' and redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then
+      redis.call('HDEL', running, job_id)
+    end
   end
   replies[#replies + 1] = record and 1 or 0
 end
+if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
 return replies

@@ -1,30 +1,43 @@
 -- Moves jobs out of their queues and into the claims of one run of a worker, in one step.
 --
--- KEYS[1]   claims of this incarnation (hash: tag -> record)
--- KEYS[2]   jobs that wait for a retry (sorted set: record by due time)
--- KEYS[3..] the lists to take from: each model's lists follow one another in the order they are read
+-- KEYS[1] claims of this incarnation (hash: tag -> record)    KEYS[2] jobs that wait (sorted set: record by due time)
+-- KEYS[3] leases (hash: worker_id -> 'incarnation counter lease_ms')
+-- KEYS[4] incarnations that hold claims (set)                 KEYS[5] jobs that run (hash: job_id -> incarnation/tag)
+-- KEYS[6..] the lists to take from: each model's lists follow one another in the order they are read
 --
 -- ARGV[1] prefix of all keys            ARGV[2] number of this call; tags are <number>.<n>
 -- ARGV[3] how many jobs are wanted      ARGV[4] max_job_bytes: larger ones are claimed unread
 -- ARGV[5] max_queue_ms, -1 for off      ARGV[6] lists per model
--- ARGV[7] how many of the models are open; of the others, and once enough is taken, only expired heads are claimed
--- ARGV[8] how many expired heads may be taken at the most
+-- ARGV[7] how many of the models are open; of the others, and once enough is taken, only heads that have ended are claimed
+-- ARGV[8] how many ended heads may be taken at the most
+-- ARGV[9] worker_id                     ARGV[10] incarnation
+-- ARGV[11] from how many crashes on a job runs alone among such   ARGV[12] 1 if one of those runs here now
 --
--- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a retry back}, {claim...}}
--- with claim = {tag, list, raw, job_id or '', 1 if expired, attempts as JSON...}.
+-- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a job back}, {claim...},
+-- 1 if this incarnation holds its lease, else 0 and nothing was done}
+-- with claim = {tag, list, raw, job_id or '', standing, rival, 1 if it is to run alone, attempts as JSON...}; standing is ''
+-- for a job to run, 'settled' (rival: the marker's fingerprint), 'held' (rival: the bytes it is claimed with elsewhere),
+-- 'cancelled' or 'expired'.
 --
--- A repeat after a lost reply is safe: whoever lost it has settled none of its claims, so the first tag of the call is
+-- A repeat after a lost reply is safe: whoever lost it has ended none of its claims, so the first tag of the call is
 -- still there, and the same claims are returned again.
 
-local claims, waiting = KEYS[1], KEYS[2]
+local claims, waiting, leases, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local FIRST_LIST = 6
 local prefix, call = ARGV[1], ARGV[2]
 local wanted, max_bytes, max_queue_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lists_per_model, open_models, most_expired = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local models = (#KEYS - 2) / lists_per_model
+local lists_per_model, open_models, most_ended = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local worker_id, incarnation = ARGV[9], ARGV[10]
+local crashes_to_run_alone, one_runs_alone = tonumber(ARGV[11]), ARGV[12] == '1'
+local models = (#KEYS - FIRST_LIST + 1) / lists_per_model
 local RETRIES_A_CALL = 200
+local ASIDE_MS = 1000
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local lease = redis.call('HGET', leases, worker_id)
+if not lease or string.match(lease, '^(%S+) ') ~= incarnation then return {now_ms, -1, {}, {}, {}, 0} end
 
 -- Unix milliseconds of an RFC 3339 time, nil for anything else: tasks/rfc3339.py judges what is valid.
 local function unix_ms(text)
@@ -49,26 +62,48 @@ local function unix_ms(text)
   return ((days * 1440 + minutes_of_day) * 60 + second) * 1000 + tonumber(string.sub(fraction .. '000', 1, 3))
 end
 
--- job_id and expiry of a bare job; '' for what is none, such as a Celery message, which the worker reads itself.
+-- job_id of a bare job, and whether it has expired; '' for what is none, such as a Celery message, which the worker reads.
 local function read(raw)
-  if #raw > max_bytes then return '', 0 end
+  if #raw > max_bytes then return '', false end
   local ok, job = pcall(cjson.decode, raw)
-  if not ok or type(job) ~= 'table' then return '', 0 end
+  if not ok or type(job) ~= 'table' then return '', false end
   local job_id = job.job_id
-  if type(job_id) ~= 'string' or #job_id > 128 or not string.match(job_id, '^[%w._:-]+$') then return '', 0 end
+  if type(job_id) ~= 'string' or #job_id > 128 or not string.match(job_id, '^[%w._:-]+$') then return '', false end
   local expires_ms, enqueued_ms = unix_ms(job.expires_at), unix_ms(job.enqueued_at)
-  if expires_ms and now_ms > expires_ms then return job_id, 1 end
-  if max_queue_ms >= 0 and enqueued_ms and now_ms - enqueued_ms > max_queue_ms then return job_id, 1 end
-  return job_id, 0
+  local expired = (expires_ms and now_ms > expires_ms)
+    or (max_queue_ms >= 0 and enqueued_ms and now_ms - enqueued_ms > max_queue_ms)
+  return job_id, expired and true or false
 end
 
-local function described(tag, list, raw, job_id, expired)
-  local claim = {tag, list, raw, job_id, expired}
-  if job_id ~= '' then
-    for _, attempt in ipairs(redis.call('LRANGE', prefix .. 'attempts:' .. job_id, 0, -1)) do
-      claim[#claim + 1] = attempt
-    end
+-- How a job stands, what it has to be compared with, and its ledger. What has no job_id has its ledger under its bytes' hash.
+local function standing_of(tag, raw, job_id, expired)
+  local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. (job_id ~= '' and job_id or '#' .. redis.sha1hex(raw)), 0, -1)
+  if job_id == '' then return '', '', attempts end
+  local settled_as = redis.call('HGET', prefix .. 'settled:' .. job_id, 'fingerprint')
+  if settled_as then return 'settled', settled_as, attempts end
+  local holder = redis.call('HGET', running, job_id)
+  if holder and holder ~= incarnation .. '/' .. tag then
+    local holder_incarnation, holder_tag = string.match(holder, '^(.*)/([^/]*)$')
+    local record = redis.call('HGET', prefix .. 'claims:' .. holder_incarnation, holder_tag)
+    if record then return 'held', string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$'), attempts end
   end
+  if redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 'cancelled', '', attempts end
+  return expired and 'expired' or '', '', attempts
+end
+
+-- A crash is a run that ended with its worker's process or its model's. The texts are ours: no customer's word is in a ledger.
+local function crashes(attempts)
+  local count = 0
+  for _, attempt in ipairs(attempts) do
+    if string.find(attempt, '"code":"worker_lost"', 1, true)
+      or string.find(attempt, '"code":"runtime_model_crashed"', 1, true) then count = count + 1 end
+  end
+  return count
+end
+
+local function described(tag, list, raw, job_id, standing, rival, alone, attempts)
+  local claim = {tag, list, raw, job_id, standing, rival, alone and 1 or 0}
+  for _, attempt in ipairs(attempts) do claim[#claim + 1] = attempt end
   return claim
 end
 
@@ -77,54 +112,68 @@ local function next_due()
   return first[2] and math.floor(tonumber(first[2])) or -1
 end
 
--- A record is lines of text before the raw bytes: '<queue>' in a claim, '<claim it came from>', '<queue>' in a retry.
+-- Records are lines of text before the raw bytes: list, job_id and claim time in a claim; a unique name and list in what waits.
 local function return_due_retries()
   local returned = {}
   for _, record in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', now_ms, 'LIMIT', 0, RETRIES_A_CALL)) do
-    local id_end = string.find(record, '\n', 1, true)
-    local queue_end = string.find(record, '\n', id_end + 1, true)
-    local queue = string.sub(record, id_end + 1, queue_end - 1)
-    redis.call('RPUSH', queue, string.sub(record, queue_end + 1))
+    local list, raw = string.match(record, '^[^\n]*\n([^\n]*)\n(.*)$')
+    redis.call('RPUSH', list, raw)
     redis.call('ZREM', waiting, record)
-    returned[#returned + 1] = queue
+    returned[#returned + 1] = list
   end
   return returned
 end
 
-local function claims_of_an_earlier_try()
-  local found, n = {}, 1
+local found = {}
+
+local function found_by_an_earlier_try()
   while true do
-    local tag = call .. '.' .. n
+    local tag = call .. '.' .. (#found + 1)
     local record = redis.call('HGET', claims, tag)
-    if not record then return found end
-    local queue_end = string.find(record, '\n', 1, true)
-    local raw = string.sub(record, queue_end + 1)
-    found[n] = described(tag, string.sub(record, 1, queue_end - 1), raw, read(raw))
-    n = n + 1
+    if not record then return #found > 0 end
+    local list, raw = string.match(record, '^([^\n]*)\n[^\n]*\n[^\n]*\n(.*)$')
+    local job_id, expired = read(raw)
+    local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+    found[#found + 1] =
+      described(tag, list, raw, job_id, standing, rival, crashes(attempts) >= crashes_to_run_alone, attempts)
   end
 end
 
-local found = claims_of_an_earlier_try()
-if #found > 0 then return {now_ms, next_due(), {}, {}, found} end
+if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1} end
 
 local returned = return_due_retries()
 
+-- Takes what was popped. One that is to run alone among its like waits for a moment while another of them runs.
 local function take(list, raw, job_id, expired)
   local tag = call .. '.' .. (#found + 1)
-  redis.call('HSET', claims, tag, list .. '\n' .. raw)
-  found[#found + 1] = described(tag, list, raw, job_id, expired)
+  local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+  local alone = crashes(attempts) >= crashes_to_run_alone
+  if alone and standing == '' then
+    if one_runs_alone then
+      redis.call('ZADD', waiting, now_ms + ASIDE_MS, incarnation .. '/aside/' .. tag .. '\n' .. list .. '\n' .. raw)
+      return false
+    end
+    one_runs_alone = true
+  end
+  redis.call('HSET', claims, tag, list .. '\n' .. job_id .. '\n' .. now_ms .. '\n' .. raw)
+  if job_id ~= '' and standing ~= 'settled' and standing ~= 'held' then
+    redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
+  end
+  found[#found + 1] = described(tag, list, raw, job_id, standing, rival, alone, attempts)
+  return true
 end
 
 local function list_of(model, n)
-  return KEYS[2 + (model - 1) * lists_per_model + n]
+  return KEYS[FIRST_LIST - 1 + (model - 1) * lists_per_model + n]
 end
 
 local function take_one(model)
   for n = 1, lists_per_model do
     local raw = redis.call('RPOP', list_of(model, n))
-    if raw then
-      take(list_of(model, n), raw, read(raw))
-      return true
+    while raw do
+      local job_id, expired = read(raw)
+      if take(list_of(model, n), raw, job_id, expired) then return true end
+      raw = redis.call('RPOP', list_of(model, n))
     end
   end
   return false
@@ -138,32 +187,33 @@ local function is_empty(model)
   return length == 0
 end
 
-local function take_expired_heads(model)
+local function take_ended_heads(model)
   for n = 1, lists_per_model do
-    while most_expired > 0 do
+    while most_ended > 0 do
       local raw = redis.call('LINDEX', list_of(model, n), -1)
       if not raw then break end
       local job_id, expired = read(raw)
-      if expired == 0 then return end
+      if not expired and (job_id == '' or redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 0) then return end
       redis.call('RPOP', list_of(model, n))
       take(list_of(model, n), raw, job_id, expired)
-      most_expired = most_expired - 1
+      most_ended = most_ended - 1
     end
   end
 end
 
-local full = true
-while #found < wanted and full do
-  full = false
+local more = true
+while #found < wanted and more do
+  more = false
   for model = 1, open_models do
-    if #found < wanted and take_one(model) then full = true end
+    if #found < wanted and take_one(model) then more = true end
   end
 end
 
 local empty = {}
 for model = 1, models do
-  if most_expired > 0 and (model > open_models or #found >= wanted) then take_expired_heads(model) end
+  if most_ended > 0 and (model > open_models or #found >= wanted) then take_ended_heads(model) end
   if is_empty(model) then empty[#empty + 1] = model end
 end
 
-return {now_ms, next_due(), empty, returned, found}
+if #found > 0 then redis.call('SADD', claimants, incarnation) end
+return {now_ms, next_due(), empty, returned, found, 1}

@@ -1,24 +1,59 @@
--- Tells what the claim script would have told of a job, had it been able to read it: for jobs in Celery messages.
+-- Tells what the claim script would have told of a job, had it been able to read it, and writes its job_id into the claim:
+-- for jobs in Celery messages.
 --
--- KEYS[1] claims of this incarnation
--- ARGV[1] prefix of all keys   ARGV[2] max_queue_ms, -1 for off
--- ARGV[3..] for each job: tag, job_id, expires_at as unix ms or '', enqueued_at as unix ms or ''
+-- KEYS[1] claims of this incarnation   KEYS[2] jobs that run
+-- ARGV[1] prefix of all keys   ARGV[2] the incarnation   ARGV[3] max_queue_ms, -1 for off
+-- ARGV[4] from how many crashes on a job runs alone among such
+-- ARGV[5..] for each job: tag, job_id, expires_at as unix ms or '', enqueued_at as unix ms or ''
 --
--- Returns for each job {1 if still claimed, 1 if expired, attempts as JSON...}. Changes nothing.
+-- Returns for each job {1 if still claimed, standing, rival, 1 if it is to run alone, attempts as JSON...}, with standing and
+-- rival as in claim_from_queues. A repeat writes the same again.
 
-local prefix, max_queue_ms = ARGV[1], tonumber(ARGV[2])
+local claims, running = KEYS[1], KEYS[2]
+local prefix, incarnation, max_queue_ms, crashes_to_run_alone = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
+local function standing_of(tag, job_id, expired)
+  local settled_as = redis.call('HGET', prefix .. 'settled:' .. job_id, 'fingerprint')
+  if settled_as then return 'settled', settled_as end
+  local holder = redis.call('HGET', running, job_id)
+  if holder and holder ~= incarnation .. '/' .. tag then
+    local holder_incarnation, holder_tag = string.match(holder, '^(.*)/([^/]*)$')
+    local record = redis.call('HGET', prefix .. 'claims:' .. holder_incarnation, holder_tag)
+    if record then return 'held', string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') end
+  end
+  redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
+  if redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 'cancelled', '' end
+  return expired and 'expired' or '', ''
+end
+
+local function crashes(attempts)
+  local count = 0
+  for _, attempt in ipairs(attempts) do
+    if string.find(attempt, '"code":"worker_lost"', 1, true)
+      or string.find(attempt, '"code":"runtime_model_crashed"', 1, true) then count = count + 1 end
+  end
+  return count
+end
+
 local replies = {}
-for i = 3, #ARGV, 4 do
+for i = 5, #ARGV, 4 do
+  local tag, job_id = ARGV[i], ARGV[i + 1]
   local expires_ms, enqueued_ms = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
   local expired = (expires_ms and now_ms > expires_ms)
     or (max_queue_ms >= 0 and enqueued_ms and now_ms - enqueued_ms > max_queue_ms)
-  local reply = {redis.call('HEXISTS', KEYS[1], ARGV[i]), expired and 1 or 0}
-  for _, attempt in ipairs(redis.call('LRANGE', prefix .. 'attempts:' .. ARGV[i + 1], 0, -1)) do
-    reply[#reply + 1] = attempt
+  local record = redis.call('HGET', claims, tag)
+  if not record then
+    replies[#replies + 1] = {0, '', '', 0}
+  else
+    local list, claimed_ms, raw = string.match(record, '^([^\n]*)\n[^\n]*\n([^\n]*)\n(.*)$')
+    redis.call('HSET', claims, tag, list .. '\n' .. job_id .. '\n' .. claimed_ms .. '\n' .. raw)
+    local standing, rival = standing_of(tag, job_id, expired)
+    local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. job_id, 0, -1)
+    local reply = {1, standing, rival, crashes(attempts) >= crashes_to_run_alone and 1 or 0}
+    for _, attempt in ipairs(attempts) do reply[#reply + 1] = attempt end
+    replies[#replies + 1] = reply
   end
-  replies[#replies + 1] = reply
 end
 return replies

@@ -1,26 +1,30 @@
 -- Moves claimed jobs to those that wait for a retry, and adds the failed attempt to their ledger.
 --
--- KEYS[1] claims of this incarnation   KEYS[2] jobs that wait for a retry
+-- KEYS[1] claims of this incarnation   KEYS[2] jobs that wait   KEYS[3] incarnations that hold claims   KEYS[4] jobs that run
 -- ARGV[1] prefix of all keys           ARGV[2] the incarnation   ARGV[3] settled_ttl_seconds
 -- ARGV[4..] for each job: tag, job_id, delay in ms, attempt as JSON
 --
 -- Returns for each job: 1 it waits, 0 the claim is gone. A repeat finds no claim and changes nothing.
 
-local claims, waiting = KEYS[1], KEYS[2]
+local claims, waiting, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation, ttl = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local replies = {}
 for i = 4, #ARGV, 4 do
-  local tag, attempts = ARGV[i], prefix .. 'attempts:' .. ARGV[i + 1]
+  local tag, job_id = ARGV[i], ARGV[i + 1]
+  local attempts, claim = prefix .. 'attempts:' .. job_id, incarnation .. '/' .. tag
   local record = redis.call('HGET', claims, tag)
   if record then
-    redis.call('ZADD', waiting, now_ms + ARGV[i + 2], incarnation .. '/' .. tag .. '\n' .. record)
+    local list, raw = string.match(record, '^([^\n]*)\n[^\n]*\n[^\n]*\n(.*)$')
+    redis.call('ZADD', waiting, now_ms + ARGV[i + 2], claim .. '\n' .. list .. '\n' .. raw)
     redis.call('RPUSH', attempts, ARGV[i + 3])
     redis.call('EXPIRE', attempts, ttl)
     redis.call('HDEL', claims, tag)
+    if redis.call('HGET', running, job_id) == claim then redis.call('HDEL', running, job_id) end
   end
   replies[#replies + 1] = record and 1 or 0
 end
+if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
 return replies

@@ -1,41 +1,51 @@
 -- Settles jobs: entry, result and marker are written and the claim is dropped in one step.
 --
--- KEYS[1] claims of this incarnation   KEYS[2] the settlement stream
+-- KEYS[1] claims of this incarnation   KEYS[2] the settlement stream   KEYS[3] incarnations that hold claims
+-- KEYS[4] jobs that run
 -- ARGV[1] prefix of all keys           ARGV[2] the incarnation
 -- ARGV[3] result_ttl_seconds           ARGV[4] settled_ttl_seconds
--- ARGV[5..] for each job: tag, job_id, model, status, fingerprint, result as JSON
+-- ARGV[5..] for each job: tag, job_id, model, status, fingerprint, result as JSON, 1 if a cancellation is to be heeded
 --
--- Returns for each job: 1 settled, 0 was settled before by another claim (this one is dropped), -1 the claim is gone.
+-- Returns for each job: 1 settled, 0 was settled before by another claim (this one is dropped), -1 the claim is gone,
+-- 2 nothing was done, since the job was cancelled meanwhile and this is not the result that says so.
 --
 -- A repeat after a lost reply returns the same: the marker names the claim it was settled under. Nothing is written
 -- before the stream entry, so a server that refuses writes leaves the claim as it was.
 
-local claims, settlements = KEYS[1], KEYS[2]
+local claims, settlements, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation = ARGV[1], ARGV[2]
 local result_ttl, settled_ttl = ARGV[3], ARGV[4]
 
-local function settle(tag, job_id, model, status, fingerprint, result)
+local function drop(tag, job_id)
+  redis.call('HDEL', claims, tag)
+  if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+end
+
+local function settle(tag, job_id, model, status, fingerprint, result, heed_cancel)
   local marker = prefix .. 'settled:' .. job_id
   local claim = incarnation .. '/' .. tag
   if redis.call('HEXISTS', claims, tag) == 0 then
     return redis.call('HGET', marker, 'claim') == claim and 1 or -1
   end
   if redis.call('EXISTS', marker) == 1 then
-    redis.call('HDEL', claims, tag)
+    drop(tag, job_id)
     return 0
   end
+  if heed_cancel == '1' and redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 2 end
   local stream_id = redis.call('XADD', settlements, '*',
     'job_id', job_id, 'status', status, 'model', model, 'result', result)
   redis.call('HSET', marker, 'fingerprint', fingerprint, 'status', status, 'stream_id', stream_id, 'claim', claim)
   redis.call('EXPIRE', marker, settled_ttl)
   redis.call('SET', prefix .. 'result:' .. job_id, result, 'EX', result_ttl)
   redis.call('DEL', prefix .. 'attempts:' .. job_id)
-  redis.call('HDEL', claims, tag)
+  drop(tag, job_id)
   return 1
 end
 
 local replies = {}
-for i = 5, #ARGV, 6 do
-  replies[#replies + 1] = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+for i = 5, #ARGV, 7 do
+  replies[#replies + 1] =
+    settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
 end
+if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
 return replies
