@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict
 
 from tasks import rfc3339
-from tasks.errors import InternalError, JobError, JobExpired
+from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement, Standing
+from tasks.errors import DeliveryLimitExceeded, InternalError, JobCancelled, JobError, JobExpired
 from tasks.job import GenerateJob
 from tasks.reading import DeadLetterReason, JobIdentity, ModelLimits, NotAJob, RejectedJob, read_job
 from tasks.result import Attempt, ErrorBody, GenerateResult, Timings
@@ -44,60 +45,6 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """A claimed job as the worker got it.
-
-    ``claimed_at_ms`` is Redis' clock at the claim, ``received_ms`` this process' monotonic clock when it learned of it: all times
-    in a result are the first plus what passed since on the second, so no host's clock is asked.
-    """
-
-    tag: str
-    queue_model: str
-    raw: bytes
-    claimed_at_ms: int
-    received_ms: float
-    expired: bool
-    attempts: tuple[Attempt, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """The job has ended; ``error`` is the one in its result."""
-
-    identity: JobIdentity
-    result: GenerateResult
-    error: JobError | None
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The job waits for ``delay_ms`` in Redis; ``attempt`` is added to its ledger."""
-
-    identity: JobIdentity
-    attempt: Attempt
-    delay_ms: int
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """The job goes back to the front of its queue, uncharged; its model is out of order here."""
-
-    identity: JobIdentity
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """The bytes cannot become a job."""
-
-    reason: DeadLetterReason
-
-
-Outcome = Settlement | Retry | Return | DeadLetter
-
-
-@dataclass(frozen=True, slots=True)
 class Ports:
     """What the task needs of the process that runs it; ``limits`` is by public name and holds every declared model."""
 
@@ -108,10 +55,14 @@ class Ports:
     limits: Mapping[str, ModelLimits]
     retry: RetryPolicy
     max_job_bytes: int
+    max_deliveries: int
+    """A job that was lost with its worker so often, the last time alone, is the cause."""
 
 
 def generate(delivery: Delivery, ports: Ports) -> Outcome:
     """Run one delivered job to an outcome. Raises nothing but what ends the process or this greenlet."""
+    if _exhausted(delivery, ports) and delivery.job_id is None:
+        return DeadLetter(DeadLetterReason.DELIVERY_LIMIT_EXCEEDED)  # Not even read: that may be what kills.
     read = read_job(
         delivery.raw,
         queue_model=delivery.queue_model,
@@ -120,12 +71,44 @@ def generate(delivery: Delivery, ports: Ports) -> Outcome:
     )
     if isinstance(read, NotAJob):
         return DeadLetter(read.reason)
+    if delivery.standing in {Standing.SETTLED, Standing.HELD}:
+        return _second(delivery, read.identity)
     run = _Run(delivery, read.identity, ports)
     if isinstance(read, RejectedJob):
         return run.failed_before_the_start(read.error)
-    if delivery.expired:
-        return run.failed_before_the_start(JobExpired())
-    return run.inferred(read.job)
+    error = _ended(delivery, ports)
+    return run.inferred(read.job) if error is None else run.failed_before_the_start(error)
+
+
+def _second(delivery: Delivery, identity: JobIdentity) -> Outcome:
+    if delivery.rival == identity.fingerprint:
+        return Duplicate(identity)
+    return DeadLetter(DeadLetterReason.JOB_ID_CONFLICT)
+
+
+def _ended(delivery: Delivery, ports: Ports) -> JobError | None:
+    if delivery.standing is Standing.CANCELLED:
+        return JobCancelled()
+    if _exhausted(delivery, ports):
+        return DeliveryLimitExceeded()
+    return JobExpired() if delivery.standing is Standing.EXPIRED else None
+
+
+def end_unstarted(delivery: Delivery, ports: Ports) -> Outcome | None:
+    """Return the outcome of a delivery that ends without an inference, whatever is in it; None for one that is to be run."""
+    ended = delivery.standing is not Standing.TO_RUN or _exhausted(delivery, ports)
+    return generate(delivery, ports) if ended else None
+
+
+def _exhausted(delivery: Delivery, ports: Ports) -> bool:
+    return delivery.alone and delivery.times_lost >= ports.max_deliveries
+
+
+def cancelled(settlement: Settlement) -> Settlement:
+    """Return the end of a job that was cancelled while it ran: with the usage that was spent, without its text."""
+    error = JobCancelled(usage=settlement.result.usage)
+    changes = {"status": "failed", "text": None, "finish_reason": None, "error": ErrorBody.of(error)}
+    return Settlement(settlement.identity, settlement.result.model_copy(update=changes), error)
 
 
 class _Common(TypedDict):
@@ -179,7 +162,7 @@ class _Run:
 
     def _failed(self, error: JobError, attempt: Attempt, timings: Timings) -> Outcome:
         attempts = [*self.delivery.attempts, attempt] if error.may_have_run else list(self.delivery.attempts)
-        match decide(error, attempts, self.ports.retry, self.ports.draw):
+        match decide(error, attempts, self.ports.retry, self.ports.draw, alone=self.delivery.alone):
             case TryAgain(delay_ms):
                 return Retry(self.identity, attempt, delay_ms, error)
             case GiveBack():

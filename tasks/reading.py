@@ -63,6 +63,7 @@ class DeadLetterReason(StrEnum):
     TOO_LARGE = "too_large"
     BAD_ENVELOPE = "bad_envelope"
     JOB_ID_CONFLICT = "job_id_conflict"
+    DELIVERY_LIMIT_EXCEEDED = "delivery_limit_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,15 @@ def fingerprint(content: dict[str, Any]) -> str:
     kept = {name: value for name, value in content.items() if name not in _NOT_OF_THE_CONTENT}
     canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def fingerprint_of(raw: bytes) -> str | None:
+    """Return the fingerprint of a job's bytes, None where they are no JSON object."""
+    try:
+        content = pydantic_core.from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return fingerprint(content) if isinstance(content, dict) else None
 
 
 def _identity(content: dict[str, Any], queue_model: str) -> JobIdentity:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from tasks.errors import Again, JobError
-from tasks.result import Attempt
+from tasks.errors import Again, JobError, ModelCrashed
+from tasks.result import Attempt, AttemptCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +40,29 @@ class GiveBack:
 
 
 def decide(
-    error: JobError, attempts: Sequence[Attempt], policy: RetryPolicy, draw: Callable[[], float]
+    error: JobError, attempts: Sequence[Attempt], policy: RetryPolicy, draw: Callable[[], float], *, alone: bool = True
 ) -> Settle | TryAgain | GiveBack:
-    """Return what follows from ``error``; ``attempts`` are all so far, the failed one last."""
+    """Return what follows from ``error``; ``attempts`` are all so far, the failed one last.
+
+    ``alone`` tells whether this job was the only one in its worker that had seen crashes before. A job whose model's process died
+    is not given up for it before that: the culprit may have been a neighbour.
+    """
+    # What a worker's end did to it is no attempt of the job's own.
+    own = [attempt for attempt in attempts if not isinstance(attempt.code, AttemptCode)]
     match error.again:
         case Again.NEVER:
             return Settle()
         case Again.WHEN_RECOVERED:
             return GiveBack()
         case Again.ONCE:
-            most = min(policy.max_attempts, 1 + _others(error, attempts) + 1)
+            most = min(policy.max_attempts, 1 + _others(error, own) + 1)
         case Again.UP_TO_MAX_ATTEMPTS:
             most = policy.max_attempts
         case _:
             assert_never(error.again)
-    if len(attempts) >= most:
+    if len(own) >= most and (alone or not isinstance(error, ModelCrashed)):
         return Settle()
-    return TryAgain(policy.delay_ms(len(attempts), draw))
+    return TryAgain(policy.delay_ms(max(1, len(own)), draw))
 
 
 def _others(error: JobError, attempts: Sequence[Attempt]) -> int:

@@ -13,12 +13,14 @@ from celery.worker.consumer.control import Control
 from kombu import Queue
 
 from settings.schema import Settings
-from tasks.generate import Delivery
+from tasks.delivery import Delivery
 from tasks.job import TASK_NAME
+from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
 from worker.runtime import Runtime
 
 _LONGEST_RECONNECT_SECONDS: Final = 1.0
+_WRONG_USAGE: Final = 2
 
 log = structlog.get_logger()
 
@@ -108,7 +110,11 @@ def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
                 msg = "the worker runs on greenlets: start it with -P gevent"
                 raise GreenletsNeeded(msg)
             _stop_on_signals(runtime)
-            runtime.start(parent.pool.num_processes)
+            try:
+                runtime.start(parent.pool.num_processes)
+            except WorkerIdTaken:
+                log.critical("worker.was_refused", reason="another live process runs under this worker_id")
+                raise SystemExit(_WRONG_USAGE) from None
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Let running jobs end, for drain_seconds at most."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tasks.delivery import Standing
 from tasks.result import Attempt
-
-Argument = str | bytes | int
+from worker.scripts import Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,13 @@ class Settle:
     status: str
     fingerprint: str
     result: str
+    heed_cancel: bool = True
+    """Whether the job is left alone if it was cancelled meanwhile: then its end is another."""
 
     def arguments(self) -> Sequence[Argument]:
         """Return what the script takes for this job."""
-        return self.tag, self.job_id, self.model, self.status, self.fingerprint, self.result
+        heed = int(self.heed_cancel)
+        return self.tag, self.job_id, self.model, self.status, self.fingerprint, self.result, heed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A job that goes back to the front of its queue."""
+    """A job that goes back to the front of its queue; ``attempt`` is JSON for one that may have reached the runtime."""
 
     tag: str
+    attempt: str = ""
 
     def arguments(self) -> Sequence[Argument]:
         """Return what the script takes for this job."""
-        return (self.tag,)
+        return self.tag, self.attempt
 
     @property
     def place(self) -> tuple[int, int]:
@@ -68,6 +72,27 @@ class Bury:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """A job that is there a second time."""
+
+    tag: str
+    job_id: str
+
+    def arguments(self) -> Sequence[Argument]:
+        """Return what the script takes for this job."""
+        return self.tag, self.job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """An attempt that was written down as lost, and what it was: both as JSON."""
+
+    job_id: str
+    lost: str
+    was: str
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """A claimed job that the claim script could not read; times in Redis' unix ms."""
 
@@ -77,21 +102,23 @@ class Open:
     enqueued_ms: int | None
 
 
-Commit = Settle | Retry | Return | Bury
+Commit = Settle | Retry | Return | Bury | Drop
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
     """How many jobs are wanted, of which models. ``number`` is this call's: a repeat carries the same.
 
-    Of ``closed`` models, and of ``open`` ones once enough is taken, expired jobs at the head are claimed, at most ``most_expired``.
+    Of ``closed`` models, and of ``open`` ones once enough is taken, heads that have expired or were cancelled are claimed, at most
+    ``most_ended``. ``one_runs_alone`` tells whether a job that must run alone among its like runs here now.
     """
 
     number: int
     wanted: int
     open: tuple[str, ...]
     closed: tuple[str, ...] = ()
-    most_expired: int = 0
+    most_ended: int = 0
+    one_runs_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +126,19 @@ class Exchange:
     """All that is asked of Redis in one round trip."""
 
     commits: tuple[Commit, ...] = ()
+    amends: tuple[Amend, ...] = ()
     opens: tuple[Open, ...] = ()
     claim: ClaimRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger knows of a job. ``rival`` is a fingerprint where it is settled, bytes where it is held elsewhere."""
+
+    standing: Standing
+    rival: bytes
+    alone: bool
+    attempts: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +149,10 @@ class Claim:
     queue: str
     raw: bytes
     job_id: str | None
-    expired: bool
-    attempts: tuple[Attempt, ...]
+    claimed_ms: int
+    """When it was claimed, by Redis' clock."""
 
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What the ledger knew of an opened claim; ``held`` is False where the claim is gone."""
-
-    held: bool
-    expired: bool
-    attempts: tuple[Attempt, ...]
+    known: Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +164,16 @@ class Claimed:
     empty: frozenset[str]
     returned: frozenset[str]
     claims: tuple[Claim, ...]
+    held_lease: bool = True
+    """False where this incarnation's lease is gone, and so nothing was claimed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeReply:
-    """``outcomes`` are the scripts' words for each commit, in order: 1 done, 0 and -1 as the scripts say."""
+    """``outcomes`` are the scripts' words for each commit, in order: 1 done, others as the scripts say."""
 
     outcomes: tuple[int, ...] = ()
-    opened: tuple[Opened, ...] = ()
+    opened: tuple[Known | None, ...] = ()
+    """None where the claim is gone."""
+
     claimed: Claimed | None = None

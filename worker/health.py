@@ -31,11 +31,13 @@ class Process:
     started_at: str
 
 
-def worker_state(models: Mapping[str, ModelState], *, draining: bool) -> WorkerState:
-    """Return degraded when some models are out of order, unavailable when all are."""
+def worker_state(models: Mapping[str, ModelState], *, draining: bool, consuming: bool = True) -> WorkerState:
+    """Return degraded when some models are out of order, unavailable when all are, or when nothing is being consumed."""
     standings = {state.standing for state in models.values()}
     if draining:
         return WorkerState.DRAINING
+    if not consuming:
+        return WorkerState.UNAVAILABLE
     if standings == {Standing.READY}:
         return WorkerState.READY
     if Standing.READY in standings:
@@ -45,12 +47,13 @@ def worker_state(models: Mapping[str, ModelState], *, draining: bool) -> WorkerS
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What changes with every job; ``at`` is Redis' time as RFC 3339."""
+    """What changes with every job; ``at`` is Redis' time as RFC 3339. ``consuming`` is False where claims have stood still."""
 
     in_flight: int
     slots: int
     at: str
     draining: bool
+    consuming: bool
 
 
 def health_fields(
@@ -58,7 +61,7 @@ def health_fields(
 ) -> dict[str, str]:
     """Return the fields of the health key; what is not known is an empty string."""
     return {
-        "state": worker_state(models, draining=load.draining),
+        "state": worker_state(models, draining=load.draining, consuming=load.consuming),
         "circuit": "closed",
         "consecutive_failures": str(tally.consecutive_failures),
         "succeeded_total": str(tally.succeeded_total),
@@ -67,6 +70,9 @@ def health_fields(
         "returned_total": str(tally.returned_total),
         "dead_lettered_total": str(tally.dead_lettered_total),
         "duplicates_total": str(tally.duplicates_total),
+        "claims_lost_total": str(tally.claims_lost_total),
+        "claims_reaped_total": str(tally.claims_reaped_total),
+        "wasted_tokens_total": str(tally.wasted_tokens_total),
         "last_error_code": tally.last_error_code or "",
         "last_error_at": tally.last_error_at or "",
         "last_success_at": tally.last_success_at or "",

@@ -1,18 +1,17 @@
 """Writes this worker's health key and its place in the registry, regularly and at once when something changes."""
 
-import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import gevent
 import structlog
 from gevent.event import Event
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
-from worker import lua
 from worker.clock import RedisClock
 from worker.keys import Keys
-from worker.redis_link import Command, RedisLink, RedisUnavailable
+from worker.redis_link import RedisLink, RedisUnavailable
+from worker.scripts import Scripts
 
 _BEATS_TO_LIVE: Final = 3
 
@@ -37,8 +36,7 @@ class Heartbeat:
         self._every_seconds = every_seconds
         self._redis_clock = redis_clock
         self._soon = Event()
-        self._source = lua.load("beat")
-        self._sha = hashlib.sha1(self._source.encode(), usedforsecurity=False).hexdigest()
+        self._scripts = Scripts(link, ["beat"])
 
     def beat_soon(self) -> None:
         """Beat before it is time: something changed."""
@@ -68,7 +66,8 @@ class Heartbeat:
         for name, value in fields.items():
             arguments += [name, value]
         keys = [self._keys.worker(self._worker_id), self._keys.workers]
-        self._redis_clock.heard(int(self._evaluated(["EVALSHA", self._sha, len(keys), *keys, *arguments])))
+        (now_ms,) = self._scripts.run([self._scripts.command("beat", keys, arguments)])
+        self._redis_clock.heard(int(now_ms))
 
     def sync_clock(self) -> None:
         """Learn Redis' time.
@@ -87,12 +86,3 @@ class Heartbeat:
         """
         self._link.call([["DEL", self._keys.worker(self._worker_id)], ["ZREM", self._keys.workers, self._worker_id]])
         self._link.close()
-
-    def _evaluated(self, command: Command) -> Any:
-        (reply,) = self._link.call([command])
-        if isinstance(reply, NoScriptError):
-            self._link.call([["SCRIPT", "LOAD", self._source]])
-            (reply,) = self._link.call([command])
-        if isinstance(reply, NoScriptError):
-            raise reply
-        return reply

@@ -5,22 +5,23 @@ jobs as there are free slots. It sleeps until the doorbell rings, a job finishes
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
 from gevent.event import Event
 
+from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome
 from tasks.errors import JobError
-from tasks.generate import Clock, DeadLetter, Delivery, Outcome
-from tasks.reading import NotAJob
+from tasks.generate import Clock
+from tasks.result import Attempt
 from worker.clock import RedisClock
-from worker.envelope import Readable, read_envelope
-from worker.exchange import Claim, Claimed, Commit, Exchange, ExchangeReply, Open, Opened, Retry, Return
+from worker.exchange import Amend, Claimed, Exchange, ExchangeReply, Open, Retry, Return
 from worker.keys import Keys
 from worker.lookout import Lookout
-from worker.outcomes import as_commit
+from worker.outcomes import AfterCommit, Done, as_commit, follow_up
+from worker.reception import Received, Reception
 
 _NOTHING_TO_DO_SECONDS: Final = 60.0
 
@@ -52,35 +53,31 @@ class Journal(Protocol):
 
 
 @dataclass(slots=True)
-class _Pending:
-    delivery: Delivery
-    outcome: Outcome | None
-    commit: Commit
-
-
-@dataclass(slots=True)
 class Intake:
     """The jobs in this process' hands. ``slots`` is how many there may be."""
 
     committer: Committer
     lookout: Lookout
+    reception: Reception
     gate: Gate
     journal: Journal
     clock: Clock
     redis_clock: RedisClock
     keys: Keys
-    max_job_bytes: int
-    end_unstarted: Callable[[Delivery], Outcome]
-    """Gives the outcome of an expired job; it needs no slot."""
+    worker_id: str
     slots: int = 0
     claiming: bool = True
     ready: Event = field(default_factory=Event)
     """Set while there are deliveries for ``take``."""
 
+    exchanged_ms: float = 0.0
+    """When Redis last answered, on the monotonic clock."""
+
     _held: dict[str, Delivery] = field(default_factory=dict)
-    _opening: dict[str, tuple[Delivery, Readable]] = field(default_factory=dict)
+    _opening: dict[str, tuple[Delivery, Open]] = field(default_factory=dict)
     _deliveries: deque[Delivery] = field(default_factory=deque)
-    _pending: list[_Pending] = field(default_factory=list)
+    _done: list[Done] = field(default_factory=list)
+    _amends: list[Amend] = field(default_factory=list)
     _wake: Event = field(default_factory=Event)
     _settled_down: Event = field(default_factory=Event)
 
@@ -109,7 +106,9 @@ class Intake:
 
     def take(self) -> Iterable[Delivery]:
         """Give out the deliveries that wait, oldest first."""
-        if self.claiming:  # Else it stays set: Celery's loop goes round once more before it stops, and must not wait there.
+        if (
+            self.claiming
+        ):  # Else it stays set: Celery's loop goes round once more before it stops, and must not wait there.
             self.ready.clear()
         while self._deliveries:
             delivery = self._deliveries.popleft()
@@ -121,14 +120,22 @@ class Intake:
         if self._held.pop(delivery.tag, None) is None:
             log.info("job.outcome_dropped", tag=delivery.tag, model=delivery.queue_model)
             return
-        if not isinstance(outcome, DeadLetter):
+        if not isinstance(outcome, (DeadLetter, Duplicate)):
             self.gate.observe(delivery.queue_model, outcome.error)
-        self._put_down(_Pending(delivery, outcome, as_commit(delivery, outcome)))
+        self._put_down(Done(delivery, outcome, as_commit(delivery, outcome)))
 
-    def give_back(self, delivery: Delivery) -> None:
-        """Put a job that has no outcome back to the front of its queue, uncounted."""
+    def give_back(self, delivery: Delivery, attempt: Attempt | None = None) -> None:
+        """Put a job that has no outcome back to the front of its queue, uncounted; ``attempt`` is one that was broken off."""
         if self._held.pop(delivery.tag, None) is not None:
-            self._put_down(_Pending(delivery, None, Return(delivery.tag)))
+            text = "" if attempt is None else attempt.model_dump_json()
+            self._put_down(Done(delivery, None, Return(delivery.tag, text)))
+
+    def forget(self) -> None:
+        """Let go of everything that is claimed: this run was declared dead, and its jobs are others' now."""
+        self._held.clear()
+        self._opening.clear()
+        self._deliveries.clear()
+        self._wake.set()
 
     def stop_claiming(self) -> None:
         """Take nothing more; what nobody has taken yet, or is claimed by a call under way, goes back."""
@@ -157,34 +164,52 @@ class Intake:
 
     def run_once(self) -> bool:
         """Do one exchange; False if there was nothing to do."""
-        pending, self._pending = self._pending, []
-        opening = dict(self._opening)
-        wanted = max(0, self.slots - len(self._held))
-        claim = self.lookout.request(self.clock.monotonic_ms(), wanted) if self.claiming else None
-        if not (pending or opening or claim):
+        asked, done, opening = self._asked()
+        if asked == Exchange():
             if not self._held:
                 self._settled_down.set()
             return False
-        opens = tuple(Open(tag, job.job_id, job.expires_ms, job.enqueued_ms) for tag, (_, job) in opening.items())
-        reply = self.committer.exchange(Exchange(tuple(one.commit for one in pending), opens, claim))
-        for one, word in zip(pending, reply.outcomes, strict=True):
+        reply = self.committer.exchange(asked)
+        self.exchanged_ms = self.clock.monotonic_ms()
+        for one, word in zip(done, reply.outcomes, strict=True):
             self._committed(one, word)
-        for tag, opened in zip(opening, reply.opened, strict=True):
-            self._deliver_opened(self._opening.pop(tag)[0], opened)
+        for tag, known in zip(opening, reply.opened, strict=True):
+            delivery, _ = self._opening.pop(tag, opening[tag])
+            if known is None:
+                self._held.pop(tag, None)
+            else:
+                self._deliver(self.reception.opened(delivery, known))
         if reply.claimed:
             self._take_in(reply.claimed)
         return True
 
-    def _put_down(self, done: _Pending) -> None:
+    def _asked(self) -> tuple[Exchange, list[Done], dict[str, tuple[Delivery, Open]]]:
+        done, self._done = self._done, []
+        amends, self._amends = self._amends, []
+        opening = dict(self._opening)
+        claim = None
+        if self.claiming:
+            alone = any(delivery.alone for delivery in self._held.values())
+            wanted = max(0, self.slots - len(self._held))
+            claim = self.lookout.request(self.clock.monotonic_ms(), wanted, one_runs_alone=alone)
+        opens = tuple(opens for _, opens in opening.values())
+        return Exchange(tuple(one.commit for one in done), tuple(amends), opens, claim), done, opening
+
+    def _put_down(self, done: Done) -> None:
         if isinstance(done.commit, Return):
             # Redis tells a connection nothing of its own pushes.
             self.lookout.ring(frozenset({done.delivery.queue_model}))
-        self._pending.append(done)
+        self._done.append(done)
         self._wake.set()
 
-    def _committed(self, done: _Pending, word: int) -> None:
+    def _committed(self, done: Done, word: int) -> None:
         if isinstance(done.commit, Retry):
             self.lookout.expect_retry(self.clock.monotonic_ms() + done.commit.delay_ms)
+        after: AfterCommit = follow_up(done, word, self.worker_id)
+        if after.instead is not None:
+            self._put_down(after.instead)
+            return
+        self._amends += [after.amend] if after.amend else []
         self.journal.committed(done.delivery, done.outcome, word)
 
     def _rest_seconds(self) -> float:
@@ -197,47 +222,22 @@ class Intake:
         self.redis_clock.heard(claimed.now_ms)
         self.lookout.learn(claimed, self.clock.monotonic_ms())
         for claim in claimed.claims:
-            self._receive(claim, claimed.now_ms)
+            received = self.reception.receive(claim)
+            self._held[claim.tag] = received.delivery
+            if received.opens is None:
+                self._deliver(received)
+            else:
+                self._opening[claim.tag] = (received.delivery, received.opens)
 
-    def _receive(self, claim: Claim, now_ms: int) -> None:
-        delivery = self._delivery(claim, now_ms)
-        self._held[claim.tag] = delivery
-        if claim.job_id is not None:
-            self._deliver(delivery)
-            return
-        match read_envelope(claim.raw, self.max_job_bytes):
-            case Readable() as job:
-                self._opening[claim.tag] = (replace(delivery, raw=job.raw), job)
-            case NotAJob(reason):
-                self.finish(delivery, DeadLetter(reason))
-            case None:
-                self._deliver(delivery)
-
-    def _deliver_opened(self, delivery: Delivery, opened: Opened) -> None:
-        if opened.held:
-            self._deliver(replace(delivery, expired=opened.expired, attempts=opened.attempts))
-        else:
-            self._held.pop(delivery.tag, None)
-
-    def _delivery(self, claim: Claim, now_ms: int) -> Delivery:
-        return Delivery(
-            tag=claim.tag,
-            queue_model=self.keys.model_of(claim.queue),
-            raw=claim.raw,
-            claimed_at_ms=now_ms,
-            received_ms=self.clock.monotonic_ms(),
-            expired=claim.expired,
-            attempts=claim.attempts,
-        )
-
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, received: Received) -> None:
+        delivery = received.delivery
         if delivery.tag not in self._held:
             return  # It was given back while it was opened.
         self._held[delivery.tag] = delivery
         if not self.claiming:
             self.give_back(delivery)
-        elif delivery.expired:
-            self.finish(delivery, self.end_unstarted(delivery))
+        elif received.outcome is not None:
+            self.finish(delivery, received.outcome)
         else:
             self._deliveries.append(delivery)
             self.ready.set()

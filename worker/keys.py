@@ -5,12 +5,16 @@ key, after the namespace               type    lives                   written b
 ====================================== ======= ======================= ========================== =======================
 ``jobs:<model>``                       list    while it holds jobs     gateway, workers (returns) workers
 ``jobs:<model>\x06\x16<3|6|9>``        list    the same                Celery producers, by kombu workers
-``claims:<incarnation>``               hash    while it holds claims   that run of a worker       the same
+``claims:<incarnation>``               hash    while it holds claims   that run of a worker       any worker, if it dies
+``claims``                             set     while there are claims  workers                    workers
+``running``                            hash    while there are claims  workers                    workers
+``leases``                             hash    1 day after a renewal   workers                    workers
 ``waiting``                            zset    while it holds jobs     workers                    any worker
 ``attempts:<job_id>``                  list    settled_ttl_seconds     workers                    workers
 ``settlements``                        stream  trimmed by its readers  workers                    settlement consumers
 ``result:<job_id>``                    string  result_ttl_seconds      workers                    gateway, ``submit --wait``
 ``settled:<job_id>``                   hash    settled_ttl_seconds     workers                    workers
+``cancel:<job_id>``                    string  8 days                  gateway                    workers
 ``enqueued:<job_id>``                  set     1 hour                  ``submit``                 ``submit``
 ``dead-letters``                       stream  trimmed by operators    workers                    operators
 ``worker:<worker_id>``                 hash    3 heartbeats            that worker                routing, operators
@@ -56,8 +60,27 @@ class Keys:
         return f"{self.namespace}:claims:{incarnation}"
 
     @property
+    def claimants(self) -> str:
+        """Return the incarnations that hold claims."""
+        return f"{self.namespace}:claims"
+
+    @property
+    def running(self) -> str:
+        """Return the jobs that are claimed: job_id to ``<incarnation>/<tag>``."""
+        return f"{self.namespace}:running"
+
+    @property
+    def leases(self) -> str:
+        """Return the leases of the workers: worker_id to ``<incarnation> <counter> <lease_ms>``."""
+        return f"{self.namespace}:leases"
+
+    def cancel(self, job_id: str) -> str:
+        """Return where a gateway says that a job is not wanted any more."""
+        return f"{self.namespace}:cancel:{job_id}"
+
+    @property
     def waiting(self) -> str:
-        """Return the jobs that wait for a retry: record by due time (Redis' unix ms)."""
+        """Return the jobs that wait, mostly for a retry: record by due time (Redis' unix ms)."""
         return f"{self.namespace}:waiting"
 
     def attempts(self, job_id: str) -> str:

@@ -3,78 +3,68 @@
 Every step is a script guarded by the claim it is about (worker/lua), so a whole call may be repeated after a lost reply.
 """
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, assert_never
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
 
-from redis.exceptions import NoScriptError
+import structlog
+from pydantic import ValidationError
 
+from tasks.delivery import Standing
 from tasks.result import Attempt
-from worker import lua
 from worker.exchange import (
-    Argument,
+    Amend,
     Bury,
     Claim,
     Claimed,
     ClaimRequest,
     Commit,
+    Drop,
     Exchange,
     ExchangeReply,
+    Known,
     Open,
-    Opened,
     Retry,
     Return,
     Settle,
 )
 from worker.keys import PRIORITIES, Keys
+from worker.scripts import Argument, Scripts
 
-_SCRIPTS: Final = (
+SCRIPTS: Final = (
     "settle_if_claimed",
     "retry_if_claimed",
     "return_if_claimed",
     "bury_if_claimed",
+    "drop_if_claimed",
+    "amend_if_lost",
     "open_if_claimed",
     "claim_from_queues",
 )
 
-
-class Link(Protocol):
-    """What the ledger needs of a connection to Redis."""
-
-    def call(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Send commands in one round trip and return their replies."""
-        ...
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTerms:
-    """What the scripts need to know of the configuration."""
+    """What the scripts need to know of the configuration. A job with ``crashes_to_run_alone`` behind it runs alone among such."""
 
     worker_id: str
-    incarnation: str
     result_ttl_seconds: int
     settled_ttl_seconds: int
     max_job_bytes: int
     max_queue_ms: int | None
+    crashes_to_run_alone: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ledger:
-    """The claims of one incarnation."""
+    """The claims of one incarnation, the one that ``incarnation`` names at the time of a call."""
 
-    link: Link
+    scripts: Scripts
     keys: Keys
     terms: LedgerTerms
-    _sources: dict[str, str] = field(default_factory=lambda: {name: lua.load(name) for name in _SCRIPTS})
-    _shas: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Name the scripts as Redis does."""
-        self._shas = {
-            name: hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-            for name, source in self._sources.items()
-        }
+    incarnation: Callable[[], str]
 
     def exchange(self, asked: Exchange, now: str) -> ExchangeReply:
         """Do all that is asked in one round trip; ``now`` is Redis' time as RFC 3339, for dead letters.
@@ -82,107 +72,134 @@ class Ledger:
         Raises:
             RedisUnavailable: nothing is known of what was done; the same call may be repeated.
         """
-        groups = [group for group in self._groups(asked.commits) if group]
-        commands = [self._commit_command(group, now) for group in groups]
-        if asked.opens:
-            commands.append(self._open_command(asked.opens))
-        if asked.claim:
-            commands.append(self._claim_command(asked.claim))
-        replies = self._call(commands)
+        calls = _Calls(self, self.incarnation(), now)
+        groups = [group for group in _groups(asked.commits) if group]
+        commands = [calls.commits(group) for group in groups]
+        commands += [calls.amends(asked.amends)] if asked.amends else []
+        commands += [calls.opens(asked.opens)] if asked.opens else []
+        commands += [calls.claim(asked.claim)] if asked.claim else []
+        replies = self.scripts.run(commands)
         claimed = _claimed(replies.pop(), asked.claim, self.keys) if asked.claim else None
         opened = tuple(_opened(reply) for reply in replies.pop()) if asked.opens else ()
-        outcome_of = {
-            commit.tag: outcome
-            for group, reply in zip(groups, replies, strict=True)
-            for commit, outcome in zip(group, reply, strict=True)
+        words = {
+            commit.tag: word
+            for group, reply in zip(groups, replies, strict=False)
+            for commit, word in zip(group, reply, strict=True)
         }
-        return ExchangeReply(tuple(outcome_of[commit.tag] for commit in asked.commits), opened, claimed)
+        return ExchangeReply(tuple(words[commit.tag] for commit in asked.commits), opened, claimed)
 
-    def _call(self, commands: list[list[Argument]]) -> list[Any]:
-        replies = self.link.call(commands)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            # The server was restarted or its scripts were flushed. What was done already is safe to repeat.
-            self.link.call([["SCRIPT", "LOAD", source] for source in self._sources.values()])
-            replies = self.link.call(commands)
-        for reply in replies:
-            if isinstance(reply, NoScriptError):
-                raise reply
-        return replies
 
-    @staticmethod
-    def _groups(commits: tuple[Commit, ...]) -> tuple[list[Commit], ...]:
-        returns = [commit for commit in commits if isinstance(commit, Return)]
-        return (
-            [commit for commit in commits if isinstance(commit, Settle)],
-            [commit for commit in commits if isinstance(commit, Retry)],
-            # The last job returned is next in line: the one claimed first must be returned last.
-            [*sorted(returns, key=lambda commit: commit.place, reverse=True)],
-            [commit for commit in commits if isinstance(commit, Bury)],
-        )
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The commands of one exchange."""
 
-    def _commit_command(self, group: list[Commit], now: str) -> list[Argument]:
-        claims, terms, prefix = self.keys.claims(self.terms.incarnation), self.terms, self.keys.prefix
-        keys, head = [claims], list[Argument]()
+    ledger: Ledger
+    incarnation: str
+    now: str
+
+    def commits(self, group: Sequence[Commit]) -> list[Argument]:
+        keys, terms = self.ledger.keys, self.ledger.terms
+        head: list[Argument] = [keys.prefix, self.incarnation]
         match group[0]:
             case Settle():
-                name, keys = "settle_if_claimed", [claims, self.keys.settlements]
-                head = [prefix, terms.incarnation, terms.result_ttl_seconds, terms.settled_ttl_seconds]
+                name, more_keys = "settle_if_claimed", [keys.settlements]
+                head += [terms.result_ttl_seconds, terms.settled_ttl_seconds]
             case Retry():
-                name, keys = "retry_if_claimed", [claims, self.keys.waiting]
-                head = [prefix, terms.incarnation, terms.settled_ttl_seconds]
+                name, more_keys = "retry_if_claimed", [keys.waiting]
+                head += [terms.settled_ttl_seconds]
             case Return():
-                name = "return_if_claimed"
+                name, more_keys = "return_if_claimed", []
+                head += [terms.settled_ttl_seconds]
             case Bury():
-                name, keys, head = "bury_if_claimed", [claims, self.keys.dead_letters], [terms.worker_id, now]
+                name, more_keys = "bury_if_claimed", [keys.dead_letters]
+                head += [terms.worker_id, self.now]
+            case Drop():
+                name, more_keys = "drop_if_claimed", []
             case _:
                 assert_never(group[0])
-        for commit in group:
-            head += commit.arguments()
-        return self._script(name, keys, head)
+        arguments = [argument for commit in group for argument in commit.arguments()]
+        all_keys = [keys.claims(self.incarnation), *more_keys, keys.claimants, keys.running]
+        return self.ledger.scripts.command(name, all_keys, [*head, *arguments])
 
-    def _open_command(self, opens: tuple[Open, ...]) -> list[Argument]:
-        arguments: list[Argument] = [self.keys.prefix, _or(self.terms.max_queue_ms, -1)]
-        for one in opens:
-            arguments += [one.tag, one.job_id, _or(one.expires_ms, ""), _or(one.enqueued_ms, "")]
-        return self._script("open_if_claimed", [self.keys.claims(self.terms.incarnation)], arguments)
-
-    def _claim_command(self, claim: ClaimRequest) -> list[Argument]:
-        keys = [self.keys.claims(self.terms.incarnation), self.keys.waiting]
-        keys += [self.keys.jobs(model) + priority for model in (*claim.open, *claim.closed) for priority in PRIORITIES]
-        return self._script(
-            "claim_from_queues",
-            keys,
-            [
-                self.keys.prefix,
-                claim.number,
-                claim.wanted,
-                self.terms.max_job_bytes,
-                _or(self.terms.max_queue_ms, -1),
-                len(PRIORITIES),
-                len(claim.open),
-                claim.most_expired,
-            ],
+    def amends(self, amends: Sequence[Amend]) -> list[Argument]:
+        keys = [self.ledger.keys.attempts(one.job_id) for one in amends]
+        return self.ledger.scripts.command(
+            "amend_if_lost", keys, [text for one in amends for text in (one.lost, one.was)]
         )
 
-    def _script(self, name: str, keys: list[str], arguments: Sequence[Argument]) -> list[Argument]:
-        return ["EVALSHA", self._shas[name], len(keys), *keys, *arguments]
+    def opens(self, opens: Sequence[Open]) -> list[Argument]:
+        keys, terms = self.ledger.keys, self.ledger.terms
+        head: list[Argument] = [
+            keys.prefix,
+            self.incarnation,
+            _or(terms.max_queue_ms, -1),
+            terms.crashes_to_run_alone,
+        ]
+        jobs = [(one.tag, one.job_id, _or(one.expires_ms, ""), _or(one.enqueued_ms, "")) for one in opens]
+        arguments = [argument for job in jobs for argument in job]
+        return self.ledger.scripts.command(
+            "open_if_claimed", [keys.claims(self.incarnation), keys.running], [*head, *arguments]
+        )
+
+    def claim(self, claim: ClaimRequest) -> list[Argument]:
+        keys, terms = self.ledger.keys, self.ledger.terms
+        own = [keys.claims(self.incarnation), keys.waiting, keys.leases, keys.claimants, keys.running]
+        lists = [keys.jobs(model) + priority for model in (*claim.open, *claim.closed) for priority in PRIORITIES]
+        arguments: list[Argument] = [
+            keys.prefix,
+            claim.number,
+            claim.wanted,
+            terms.max_job_bytes,
+            _or(terms.max_queue_ms, -1),
+            len(PRIORITIES),
+            len(claim.open),
+            claim.most_ended,
+            terms.worker_id,
+            self.incarnation,
+            terms.crashes_to_run_alone,
+            int(claim.one_runs_alone),
+        ]
+        return self.ledger.scripts.command("claim_from_queues", own + lists, arguments)
+
+
+def _groups(commits: Sequence[Commit]) -> Sequence[Sequence[Commit]]:
+    returns = [commit for commit in commits if isinstance(commit, Return)]
+    return (
+        [commit for commit in commits if isinstance(commit, Settle)],
+        [commit for commit in commits if isinstance(commit, Retry)],
+        # The last job returned is next in line: the one claimed first must be returned last.
+        sorted(returns, key=lambda commit: commit.place, reverse=True),
+        [commit for commit in commits if isinstance(commit, Bury)],
+        [commit for commit in commits if isinstance(commit, Drop)],
+    )
 
 
 def _or(value: int | None, otherwise: int | str) -> int | str:
     return otherwise if value is None else value
 
 
-def _attempts(items: Sequence[bytes]) -> tuple[Attempt, ...]:
-    return tuple(Attempt.model_validate_json(item) for item in items)
+def _known(standing: bytes, rival: bytes, alone: int, attempts: Sequence[bytes]) -> Known:
+    return Known(Standing(standing.decode()), rival, bool(alone), tuple(_readable(attempts)))
 
 
-def _opened(reply: list[Any]) -> Opened:
-    held, expired, *attempts = reply
-    return Opened(bool(held), bool(expired), _attempts(attempts))
+def _readable(items: Sequence[bytes]) -> list[Attempt]:
+    attempts = []
+    for item in items:
+        try:
+            attempts.append(Attempt.model_validate_json(item))
+        except ValidationError:
+            # Somebody else wrote there. A ledger with a gap is worse than none, but no reason to stop for.
+            log.error("attempt.was_unreadable", bytes=len(item))
+    return attempts
+
+
+def _opened(reply: list[Any]) -> Known | None:
+    held, standing, rival, alone, *attempts = reply
+    return _known(standing, rival, alone, attempts) if held else None
 
 
 def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
-    now_ms, next_due_ms, empty, returned, claims = reply
+    now_ms, next_due_ms, empty, returned, claims, held_lease = reply
     models = (*asked.open, *asked.closed)
     return Claimed(
         now_ms,
@@ -190,9 +207,18 @@ def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
         frozenset(models[index - 1] for index in empty),
         frozenset(keys.model_of(queue.decode()) for queue in returned),
         tuple(_claim(claim) for claim in claims),
+        bool(held_lease),
     )
 
 
 def _claim(reply: list[Any]) -> Claim:
-    tag, queue, raw, job_id, expired, *attempts = reply
-    return Claim(tag.decode(), queue.decode(), raw, job_id.decode() or None, bool(expired), _attempts(attempts))
+    tag, queue, raw, job_id, claimed_ms, *known = reply
+    standing, rival, alone, *attempts = known
+    return Claim(
+        tag.decode(),
+        queue.decode(),
+        raw,
+        job_id.decode() or None,
+        claimed_ms,
+        _known(standing, rival, alone, attempts),
+    )

@@ -9,13 +9,13 @@ from typing import Final
 from worker.exchange import Claimed, ClaimRequest
 
 SWEEP_MS: Final = 5_000.0
-"""How often all queues are looked at, whatever the doorbell said; also how soon an expired job at a resting head is settled."""
+"""How often all queues are looked at, whatever the doorbell said; also how soon an expired or cancelled job at a resting head is settled."""
 
 UNTRACKED_SWEEP_MS: Final = 100.0
 """The same where the server does not let us listen."""
 
-_EXPIRED_A_SWEEP: Final = 100
-"""How many expired heads one call may claim: they wait for no slot, and Redis must not be held up by thousands."""
+_ENDED_A_SWEEP: Final = 100
+"""How many heads that have ended one call may claim: they wait for no slot, and Redis must not be held up by thousands."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Lookout:
             self._maybe_filled.add(model)
             self._rings[model] += 1
 
-    def request(self, now_ms: float, wanted: int) -> ClaimRequest | None:
+    def request(self, now_ms: float, wanted: int, *, one_runs_alone: bool = False) -> ClaimRequest | None:
         """Return what to claim now that ``wanted`` slots are free, None where there is nothing to look for."""
         sweep = now_ms >= self._sweep_at_ms
         retry_due = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
@@ -63,7 +63,9 @@ class Lookout:
             self._sweep_at_ms = now_ms + (SWEEP_MS if self.is_told_of_pushes() else UNTRACKED_SWEEP_MS)
         self._end_turn(opened[:1])
         self._rings_at_request = self._rings.copy()
-        return ClaimRequest(next(self._numbers), wanted, tuple(opened), tuple(closed), _EXPIRED_A_SWEEP if sweep else 0)
+        return ClaimRequest(
+            next(self._numbers), wanted, tuple(opened), tuple(closed), _ENDED_A_SWEEP if sweep else 0, one_runs_alone
+        )
 
     def expect_retry(self, at_ms: float) -> None:
         """Learn of a retry that was just made: by itself it rings for nobody."""

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import uuid
 from functools import partial
 from importlib.metadata import version
 from socket import gethostname
@@ -15,9 +14,9 @@ from gevent.event import Event
 
 from settings.digest import config_digest
 from settings.schema import Settings
-from tasks.generate import Delivery, Outcome, Ports, generate
-from tasks.reading import ModelLimits
-from tasks.retry import RetryPolicy
+from tasks.delivery import Delivery
+from tasks.generate import end_unstarted, generate
+from worker import ledger
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.doorbell import Doorbell
@@ -26,12 +25,18 @@ from worker.health import Load, Process, health_fields
 from worker.heartbeat import Heartbeat
 from worker.intake import Intake
 from worker.keys import Keys
-from worker.ledger import Ledger, LedgerTerms
-from worker.lookout import Lookout
+from worker.lease import Incarnation
+from worker.lease_keeper import LeaseKeeper
+from worker.ledger import Ledger
+from worker.lookout import SWEEP_MS, Lookout
 from worker.looks import Looks
+from worker.outcomes import drained
+from worker.reception import Reception
 from worker.recovery import Recovery
 from worker.redis_link import RedisLink, RedisUnavailable
+from worker.scripts import Scripts
 from worker.tally import Tally
+from worker.terms import lease_terms, ledger_terms, ports_of
 from worker.triton.adapter import TritonInference
 
 if TYPE_CHECKING:
@@ -45,6 +50,8 @@ _LAST_COMMIT_SECONDS: Final = 5.0
 """How long the last outcomes may take to reach Redis; claims that do not get away then are found by the next worker."""
 
 _REDIS_LOOK_SECONDS: Final = 0.5
+_STOOD_STILL_MS: Final = 3 * SWEEP_MS
+"""How old the last exchange may be in a worker that consumes: there is one in each sweep at least."""
 
 log = structlog.get_logger()
 
@@ -60,7 +67,8 @@ class Runtime:
         self._redis_clock = RedisClock(self._clock)
         self._draw = random.SystemRandom().random
         self._inference = TritonInference.of(settings)
-        self._ports = self._make_ports()
+        self._ports = ports_of(settings, self._inference, self._clock, self._draw)
+        self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
         self._doorbell = Doorbell(self._link(), self.keys, self._ring)
@@ -70,15 +78,28 @@ class Runtime:
         self._heartbeat = Heartbeat(
             self._link(), self.keys, settings.worker_id, settings.heartbeat_seconds, self._redis_clock
         )
+        self._lease = LeaseKeeper(
+            self._link(),
+            self.keys,
+            self._incarnation,
+            lease_terms(settings),
+            self._clock,
+            on_lost=self._abandon,
+            on_reaped=self._tally.reaped,
+        )
         self._draining = False
         self._hurried = Event()
         self._greenlets: list[Loop] = []
         self._running: dict[str, greenlet] = {}
 
     def start(self, slots: int) -> None:
-        """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once."""
+        """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once.
+
+        Raises:
+            WorkerIdTaken: another live process runs under this worker_id.
+        """
         self.intake.slots = slots
-        self._wait_for_redis()
+        self._enter()
         process = Process(
             version=version(DISTRIBUTION),
             config_digest=config_digest(self.settings),
@@ -87,7 +108,7 @@ class Runtime:
             started_at=self._redis_clock.now(),
         )
         beat = partial(self._heartbeat.run, partial(self._health, process))
-        parts = (self._doorbell.listen, self.intake.run, self._recovery.run, beat)
+        parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
         self._greenlets = [gevent.spawn(part) for part in parts]
         for part in self._greenlets:
             part.link_exception(_report_death)
@@ -95,6 +116,9 @@ class Runtime:
 
     def perform(self, delivery: Delivery) -> None:
         """Run one delivery to its outcome and hand that in; a greenlet that is killed hands in nothing."""
+        if not self._incarnation.is_trusted():
+            self.intake.give_back(delivery)  # By the time it ran, it might be another's.
+            return
         self._running[delivery.tag] = gevent.getcurrent()
         try:
             self.intake.finish(delivery, generate(delivery, self._ports))
@@ -123,8 +147,9 @@ class Runtime:
         if not idle.is_set():
             held = self.intake.held()
             for delivery in held:
-                self.intake.give_back(delivery)
-            gevent.killall(list(self._running.values()), block=False)
+                is_running = delivery.tag in self._running
+                self.intake.give_back(delivery, drained(delivery, self.settings.worker_id) if is_running else None)
+            self._kill_running()
             log.warning("worker.gave_jobs_back", jobs=len(held))
             if not self.intake.idle().wait(_LAST_COMMIT_SECONDS):
                 log.error("worker.left_claims", reason="Redis does not answer")
@@ -136,59 +161,51 @@ class Runtime:
         self._doorbell.close()
         self._inference.close()
         try:
+            self._lease.leave()
             self._heartbeat.leave()
         except RedisUnavailable:
-            log.warning("worker.left_health_key")
+            log.warning("worker.left_keys")
         log.info("worker.stopped")
-
-    def _make_ports(self) -> Ports:
-        settings = self.settings
-        retry = settings.retry
-        return Ports(
-            worker_id=settings.worker_id,
-            inference=self._inference,
-            clock=self._clock,
-            draw=self._draw,
-            limits={model: _limits(settings, model) for model in settings.supported_models},
-            retry=RetryPolicy(retry.max_attempts, retry.base_seconds, retry.max_seconds),
-            max_job_bytes=settings.max_job_bytes,
-        )
 
     def _make_intake(self) -> Intake:
         settings, link = self.settings, self._link()
-        terms = LedgerTerms(
-            worker_id=settings.worker_id,
-            incarnation=f"{settings.worker_id}:{uuid.uuid4().hex[:12]}",
-            result_ttl_seconds=settings.result_ttl_seconds,
-            settled_ttl_seconds=settings.settled_ttl_seconds,
-            max_job_bytes=settings.max_job_bytes,
-            max_queue_ms=None if settings.max_queue_seconds is None else round(settings.max_queue_seconds * 1000),
-        )
         committer = Committer(
             link,
-            Ledger(link, self.keys, terms),
+            Ledger(Scripts(link, ledger.SCRIPTS), self.keys, ledger_terms(settings), lambda: self._incarnation.name),
             self._doorbell,
             self._redis_clock,
             gevent.sleep,
             on_connected=lambda: self._ring(None),
         )
+        reception = Reception(
+            self.keys,
+            self._clock,
+            self._redis_clock,
+            settings.max_job_bytes,
+            lambda delivery: end_unstarted(delivery, self._ports),
+        )
         return Intake(
             committer=committer,
             lookout=Lookout(self._gate.is_open, committer.is_told_of_pushes),
+            reception=reception,
             gate=self._gate,
             journal=self._tally,
             clock=self._clock,
             redis_clock=self._redis_clock,
             keys=self.keys,
-            max_job_bytes=settings.max_job_bytes,
-            end_unstarted=self._end_unstarted,
+            worker_id=settings.worker_id,
         )
+
+    def _abandon(self) -> None:
+        """Stop what runs for a lease that was lost: it is being run elsewhere, and could not be settled from here."""
+        self.intake.forget()
+        self._kill_running()
+
+    def _kill_running(self) -> None:
+        gevent.killall(list(self._running.values()), block=False)
 
     def _link(self) -> RedisLink:
         return RedisLink(self.settings.redis_url.get_secret_value())
-
-    def _end_unstarted(self, delivery: Delivery) -> Outcome:
-        return generate(delivery, self._ports)
 
     def _ring(self, models: frozenset[str] | None) -> None:
         self.intake.ring(models)
@@ -198,15 +215,22 @@ class Runtime:
         self._heartbeat.beat_soon()
 
     def _health(self, process: Process) -> dict[str, str]:
-        load = Load(self.intake.in_flight, self.intake.slots, self._redis_clock.now(), draining=self._draining)
+        load = Load(
+            self.intake.in_flight,
+            self.intake.slots,
+            self._redis_clock.now(),
+            draining=self._draining,
+            consuming=self._clock.monotonic_ms() - self.intake.exchanged_ms < _STOOD_STILL_MS,
+        )
         return health_fields(self.settings, process, self._tally, self._gate.states(), load)
 
-    def _wait_for_redis(self) -> None:
-        """Learn Redis' time before anything is written with it."""
+    def _enter(self) -> None:
+        """Take the lease and learn Redis' time, before anything is written with either."""
         told = False
         while not self._draining:
             try:
                 self._heartbeat.sync_clock()
+                self._lease.enter()
             except RedisUnavailable as error:
                 if not told:
                     log.warning("redis.was_awaited", address=self.settings.redis_address, reason=str(error))
@@ -214,16 +238,6 @@ class Runtime:
                 gevent.sleep(_REDIS_LOOK_SECONDS)
             else:
                 return
-
-
-def _limits(settings: Settings, model: str) -> ModelLimits:
-    config = settings.runtime_for(model)
-    takes_any = config.options_json_input is not None
-    return ModelLimits(
-        max_prompt_bytes=config.max_prompt_bytes,
-        max_tokens_limit=config.max_tokens_limit,
-        parameters=None if takes_any else frozenset(config.options),
-    )
 
 
 def _report_death(part: "Loop") -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from celery.worker import state
 
-from tasks.generate import Delivery
+from tasks.delivery import Delivery
 from worker.transport import DELIVERY_HEADER
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement
 from tasks.errors import ErrorCode, JobError
-from tasks.generate import DeadLetter, Delivery, Outcome, Retry, Return, Settlement
+from tasks.usage import Usage
 from worker.clock import RedisClock
 
 log = structlog.get_logger()
@@ -25,8 +26,13 @@ class Tally:
     returned_total: int = 0
     dead_lettered_total: int = 0
     duplicates_total: int = 0
-    """Settlements that changed nothing, since the job_id had been settled before."""
+    """Jobs that were there a second time, and settlements that changed nothing."""
     claims_lost_total: int = 0
+    """Outcomes that came too late: this run had been declared dead."""
+    claims_reaped_total: int = 0
+    """Jobs of dead runs that went back to their queues."""
+    wasted_tokens_total: int = 0
+    """Tokens that were spent on attempts of which nothing was settled."""
     consecutive_failures: int = 0
     last_error_code: ErrorCode | None = None
     last_error_at: str | None = None
@@ -39,23 +45,33 @@ class Tally:
             case Settlement(identity, result, error):
                 about = about.bind(job_id=identity.job_id)
                 self._settlement(about, error, word)
+                if word != _SETTLED and result.attempts:
+                    self._wasted(result.attempts[-1].usage)
                 if word == _SETTLED:
                     usage = result.usage.model_dump() if result.usage else None
                     about.info("job.settled", status=result.status, usage=usage, **result.timings.model_dump())
             case Retry(identity, attempt, delay_ms, error):
                 self.retried_total += 1
+                self._wasted(attempt.usage)
                 self._failed(error)
                 about.info("job.delayed", job_id=identity.job_id, code=attempt.code, delay_ms=delay_ms)
             case Return(identity, error):
                 self.returned_total += 1
                 self._failed(error)
                 about.info("job.returned", job_id=identity.job_id, code=error.code)
+            case Duplicate(identity):
+                self.duplicates_total += 1
+                about.info("job.was_dropped", job_id=identity.job_id)
             case DeadLetter(reason):
                 self.dead_lettered_total += 1
                 about.warning("job.dead_lettered", reason=reason)
             case None:
                 self.returned_total += 1
                 about.info("job.returned", code=None)
+
+    def reaped(self, jobs: int) -> None:
+        """Count the jobs of a dead run that went back to their queues."""
+        self.claims_reaped_total += jobs
 
     def _settlement(self, about: structlog.stdlib.BoundLogger, error: JobError | None, word: int) -> None:
         if word == _SETTLED_BEFORE:
@@ -77,3 +93,6 @@ class Tally:
         self.last_error_at = self.redis_clock.now()
         if error.counts_for_circuit:
             self.consecutive_failures += 1
+
+    def _wasted(self, usage: Usage | None) -> None:
+        self.wasted_tokens_total += usage.total_tokens if usage else 0

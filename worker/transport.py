@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
-from tasks.generate import Delivery
+from tasks.delivery import Delivery
 from tasks.job import TASK_NAME
 
 DELIVERY_HEADER: Final = "speedinfer-delivery"

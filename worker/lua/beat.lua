@@ -11,4 +11,6 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('ZADD', KEYS[2], now_ms, ARGV[1])
+-- Who has been silent for a day is not waited for: ids made of host names would add up for ever.
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms - 86400000)
 return now_ms

@@ -15,7 +15,7 @@
 --
 -- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a job back}, {claim...},
 -- 1 if this incarnation holds its lease, else 0 and nothing was done}
--- with claim = {tag, list, raw, job_id or '', standing, rival, 1 if it is to run alone, attempts as JSON...}; standing is ''
+-- with claim = {tag, list, raw, job_id or '', claimed_ms, standing, rival, 1 if it is to run alone, attempts as JSON...}; standing is ''
 -- for a job to run, 'settled' (rival: the marker's fingerprint), 'held' (rival: the bytes it is claimed with elsewhere),
 -- 'cancelled' or 'expired'.
 --
@@ -75,34 +75,20 @@ local function read(raw)
   return job_id, expired and true or false
 end
 
+-- include standing
+
 -- How a job stands, what it has to be compared with, and its ledger. What has no job_id has its ledger under its bytes' hash.
 local function standing_of(tag, raw, job_id, expired)
-  local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. (job_id ~= '' and job_id or '#' .. redis.sha1hex(raw)), 0, -1)
+  local ledger = job_id ~= '' and job_id or '#' .. redis.sha1hex(raw)
+  local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. ledger, 0, -1)
   if job_id == '' then return '', '', attempts end
-  local settled_as = redis.call('HGET', prefix .. 'settled:' .. job_id, 'fingerprint')
-  if settled_as then return 'settled', settled_as, attempts end
-  local holder = redis.call('HGET', running, job_id)
-  if holder and holder ~= incarnation .. '/' .. tag then
-    local holder_incarnation, holder_tag = string.match(holder, '^(.*)/([^/]*)$')
-    local record = redis.call('HGET', prefix .. 'claims:' .. holder_incarnation, holder_tag)
-    if record then return 'held', string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$'), attempts end
-  end
-  if redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 'cancelled', '', attempts end
-  return expired and 'expired' or '', '', attempts
+  local standing, rival = standing_among_others(tag, job_id)
+  if standing == '' then standing = is_cancelled(job_id) and 'cancelled' or expired and 'expired' or '' end
+  return standing, rival, attempts
 end
 
--- A crash is a run that ended with its worker's process or its model's. The texts are ours: no customer's word is in a ledger.
-local function crashes(attempts)
-  local count = 0
-  for _, attempt in ipairs(attempts) do
-    if string.find(attempt, '"code":"worker_lost"', 1, true)
-      or string.find(attempt, '"code":"runtime_model_crashed"', 1, true) then count = count + 1 end
-  end
-  return count
-end
-
-local function described(tag, list, raw, job_id, standing, rival, alone, attempts)
-  local claim = {tag, list, raw, job_id, standing, rival, alone and 1 or 0}
+local function described(tag, list, raw, job_id, claimed_ms, standing, rival, alone, attempts)
+  local claim = {tag, list, raw, job_id, claimed_ms, standing, rival, alone and 1 or 0}
   for _, attempt in ipairs(attempts) do claim[#claim + 1] = attempt end
   return claim
 end
@@ -131,11 +117,11 @@ local function found_by_an_earlier_try()
     local tag = call .. '.' .. (#found + 1)
     local record = redis.call('HGET', claims, tag)
     if not record then return #found > 0 end
-    local list, raw = string.match(record, '^([^\n]*)\n[^\n]*\n[^\n]*\n(.*)$')
+    local list, claimed_ms, raw = string.match(record, '^([^\n]*)\n[^\n]*\n([^\n]*)\n(.*)$')
     local job_id, expired = read(raw)
     local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
-    found[#found + 1] =
-      described(tag, list, raw, job_id, standing, rival, crashes(attempts) >= crashes_to_run_alone, attempts)
+    local alone = crashes(attempts) >= crashes_to_run_alone
+    found[#found + 1] = described(tag, list, raw, job_id, tonumber(claimed_ms), standing, rival, alone, attempts)
   end
 end
 
@@ -159,7 +145,7 @@ local function take(list, raw, job_id, expired)
   if job_id ~= '' and standing ~= 'settled' and standing ~= 'held' then
     redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
   end
-  found[#found + 1] = described(tag, list, raw, job_id, standing, rival, alone, attempts)
+  found[#found + 1] = described(tag, list, raw, job_id, now_ms, standing, rival, alone, attempts)
   return true
 end
 
@@ -193,7 +179,7 @@ local function take_ended_heads(model)
       local raw = redis.call('LINDEX', list_of(model, n), -1)
       if not raw then break end
       local job_id, expired = read(raw)
-      if not expired and (job_id == '' or redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 0) then return end
+      if not expired and (job_id == '' or not is_cancelled(job_id)) then return end
       redis.call('RPOP', list_of(model, n))
       take(list_of(model, n), raw, job_id, expired)
       most_ended = most_ended - 1

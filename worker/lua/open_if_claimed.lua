@@ -14,28 +14,7 @@ local prefix, incarnation, max_queue_ms, crashes_to_run_alone = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function standing_of(tag, job_id, expired)
-  local settled_as = redis.call('HGET', prefix .. 'settled:' .. job_id, 'fingerprint')
-  if settled_as then return 'settled', settled_as end
-  local holder = redis.call('HGET', running, job_id)
-  if holder and holder ~= incarnation .. '/' .. tag then
-    local holder_incarnation, holder_tag = string.match(holder, '^(.*)/([^/]*)$')
-    local record = redis.call('HGET', prefix .. 'claims:' .. holder_incarnation, holder_tag)
-    if record then return 'held', string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') end
-  end
-  redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
-  if redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 'cancelled', '' end
-  return expired and 'expired' or '', ''
-end
-
-local function crashes(attempts)
-  local count = 0
-  for _, attempt in ipairs(attempts) do
-    if string.find(attempt, '"code":"worker_lost"', 1, true)
-      or string.find(attempt, '"code":"runtime_model_crashed"', 1, true) then count = count + 1 end
-  end
-  return count
-end
+-- include standing
 
 local replies = {}
 for i = 5, #ARGV, 4 do
@@ -49,7 +28,11 @@ for i = 5, #ARGV, 4 do
   else
     local list, claimed_ms, raw = string.match(record, '^([^\n]*)\n[^\n]*\n([^\n]*)\n(.*)$')
     redis.call('HSET', claims, tag, list .. '\n' .. job_id .. '\n' .. claimed_ms .. '\n' .. raw)
-    local standing, rival = standing_of(tag, job_id, expired)
+    local standing, rival = standing_among_others(tag, job_id)
+    if standing == '' then
+      redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
+      standing = is_cancelled(job_id) and 'cancelled' or expired and 'expired' or ''
+    end
     local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. job_id, 0, -1)
     local reply = {1, standing, rival, crashes(attempts) >= crashes_to_run_alone and 1 or 0}
     for _, attempt in ipairs(attempts) do reply[#reply + 1] = attempt end

@@ -1,0 +1,77 @@
+"""From a claim to a delivery: what its bytes are, and whether it needs to be run at all. No I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tasks.delivery import DeadLetter, Delivery, Outcome, Standing
+from tasks.generate import Clock
+from tasks.reading import NotAJob, fingerprint_of
+from worker.clock import RedisClock
+from worker.envelope import Readable, read_envelope
+from worker.exchange import Claim, Known, Open
+from worker.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A delivery, with what is to be done first: ask the ledger about it (``opens``), or end it as it is (``outcome``)."""
+
+    delivery: Delivery
+    opens: Open | None = None
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """Receives claims. ``end_unstarted`` gives the outcome of a job that ends without an inference, None for one that is to run."""
+
+    keys: Keys
+    clock: Clock
+    redis_clock: RedisClock
+    max_job_bytes: int
+    end_unstarted: Callable[[Delivery], Outcome | None]
+
+    def receive(self, claim: Claim) -> Received:
+        """Return what a claim is."""
+        delivery = self._known(
+            Delivery(
+                tag=claim.tag,
+                queue_model=self.keys.model_of(claim.queue),
+                raw=claim.raw,
+                claimed_at_ms=claim.claimed_ms,
+                received_ms=self.clock.monotonic_ms() - max(0, self.redis_clock.now_ms() - claim.claimed_ms),
+                job_id=claim.job_id,
+            ),
+            claim.known,
+        )
+        outcome = self.end_unstarted(delivery)  # Before its bytes are read: they may be what kills.
+        if claim.job_id is not None or outcome is not None:
+            return Received(delivery, outcome=outcome)
+        match read_envelope(claim.raw, self.max_job_bytes):
+            case Readable(raw, job_id, expires_ms, enqueued_ms):
+                readable = replace(delivery, raw=raw, job_id=job_id)
+                return Received(readable, opens=Open(claim.tag, job_id, expires_ms, enqueued_ms))
+            case NotAJob(reason):
+                return Received(delivery, outcome=DeadLetter(reason))
+            case None:
+                return Received(delivery)
+
+    def opened(self, delivery: Delivery, known: Known) -> Received:
+        """Return the same for a delivery that the ledger was asked about."""
+        complete = self._known(delivery, known)
+        return Received(complete, outcome=self.end_unstarted(complete))
+
+    def _known(self, delivery: Delivery, known: Known) -> Delivery:
+        return replace(
+            delivery,
+            standing=known.standing,
+            rival=self._fingerprint(known),
+            alone=known.alone,
+            attempts=known.attempts,
+        )
+
+    def _fingerprint(self, known: Known) -> str | None:
+        if known.standing is not Standing.HELD:
+            return known.rival.decode() or None
+        other = read_envelope(known.rival, self.max_job_bytes)
+        return fingerprint_of(other.raw if isinstance(other, Readable) else known.rival)

@@ -1,0 +1,61 @@
+"""From the settings to what each part needs to know of them. Pure."""
+
+from collections.abc import Callable
+from typing import Final
+
+from settings.schema import Settings
+from tasks.generate import Clock, Inference, Ports
+from tasks.reading import ModelLimits
+from tasks.retry import RetryPolicy
+from worker.lease_keeper import LeaseTerms
+from worker.ledger import LedgerTerms
+
+_SUSPICIOUS_CRASHES: Final = 2
+"""One crash is chance: a worker that is killed takes all it runs along. Whoever was there twice runs alone among such."""
+
+
+def ports_of(settings: Settings, inference: Inference, clock: Clock, draw: Callable[[], float]) -> Ports:
+    """Return what the generate task needs of this process."""
+    retry = settings.retry
+    return Ports(
+        worker_id=settings.worker_id,
+        inference=inference,
+        clock=clock,
+        draw=draw,
+        limits={model: _limits(settings, model) for model in settings.supported_models},
+        retry=RetryPolicy(retry.max_attempts, retry.base_seconds, retry.max_seconds),
+        max_job_bytes=settings.max_job_bytes,
+        # A job is given up only after it crashed alone, so one crash more than it takes to have it run alone.
+        max_deliveries=max(settings.max_deliveries, _crashes_to_run_alone(settings) + 1),
+    )
+
+
+def ledger_terms(settings: Settings) -> LedgerTerms:
+    """Return what the scripts about claims need to know."""
+    return LedgerTerms(
+        worker_id=settings.worker_id,
+        result_ttl_seconds=settings.result_ttl_seconds,
+        settled_ttl_seconds=settings.settled_ttl_seconds,
+        max_job_bytes=settings.max_job_bytes,
+        max_queue_ms=None if settings.max_queue_seconds is None else round(settings.max_queue_seconds * 1000),
+        crashes_to_run_alone=_crashes_to_run_alone(settings),
+    )
+
+
+def lease_terms(settings: Settings) -> LeaseTerms:
+    """Return what the scripts about leases need to know."""
+    return LeaseTerms(settings.worker_id, settings.lease_seconds, settings.settled_ttl_seconds)
+
+
+def _crashes_to_run_alone(settings: Settings) -> int:
+    return max(1, min(_SUSPICIOUS_CRASHES, settings.max_deliveries - 1, settings.retry.max_attempts - 1))
+
+
+def _limits(settings: Settings, model: str) -> ModelLimits:
+    config = settings.runtime_for(model)
+    takes_any = config.options_json_input is not None
+    return ModelLimits(
+        max_prompt_bytes=config.max_prompt_bytes,
+        max_tokens_limit=config.max_tokens_limit,
+        parameters=None if takes_any else frozenset(config.options),
+    )
