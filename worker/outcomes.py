@@ -2,7 +2,6 @@
 
 from typing import assert_never
 
-from tasks.errors import JobError
 from tasks.generate import DeadLetter, Delivery, Outcome, Retry, Return, Settlement
 from worker import exchange
 
@@ -27,8 +26,3 @@ def as_commit(delivery: Delivery, outcome: Outcome) -> exchange.Commit:
             return exchange.Bury(delivery.tag, reason)
         case _:
             assert_never(outcome)
-
-
-def error_of(outcome: Outcome) -> JobError | None:
-    """Return the failure behind an outcome, None where there is none that says anything of the model."""
-    return None if isinstance(outcome, DeadLetter) else outcome.error
