@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any
 
+from tasks.delivery import Delivery, Outcome, Settlement
 from tasks.errors import ErrorCode
-from tasks.generate import Delivery, Generation, Outcome, Ports, Settlement, generate
+from tasks.generate import Generation, Ports, generate
 from tasks.result import GenerateResult
 from tasks.retry import RetryPolicy
 from tests.fakes import GENERATION, FakeInference
@@ -21,6 +22,7 @@ def ports(inference: FakeInference, **changes: Any) -> Ports:
         limits={MODEL: LIMITS},
         retry=RetryPolicy(),
         max_job_bytes=MAX_JOB_BYTES,
+        max_deliveries=5,
     )
     return dataclasses.replace(standard, **changes)
 

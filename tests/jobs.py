@@ -3,8 +3,8 @@
 import json
 from typing import Any, Final
 
+from tasks.delivery import Delivery
 from tasks.errors import ErrorCode
-from tasks.generate import Delivery
 from tasks.job import GenerateJob
 from tasks.reading import ModelLimits
 from tasks.result import Attempt, AttemptCode
@@ -83,7 +83,7 @@ def delivery(raw: bytes | None = None, **changes: Any) -> Delivery:
         "raw": job_json() if raw is None else raw,
         "claimed_at_ms": CLAIMED_AT_MS,
         "received_ms": 0.0,
-        "expired": False,
+        "job_id": "j-1",
     }
     return Delivery(**fields | changes)
 

@@ -6,6 +6,7 @@ would run the job in a way its producer did not ask for.
 
 import base64
 import binascii
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from tasks.reading import DeadLetterReason, NotAJob
 _JOB_ID: Final = TypeAdapter(JobId)
 _WISHES: Final = ("eta", "expires", "compression", "timelimit", "stamps")
 """Headers of a message that ask for something, unless they are null, empty or a list of nulls."""
+
+_SCANNER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Finds where a value ends; what its numbers are is left to whoever reads the job."""
 
 _FOLLOW_UPS: Final = ("callbacks", "errbacks", "chain", "chord")
 
@@ -42,40 +46,43 @@ def read_envelope(raw: bytes, max_job_bytes: int) -> Readable | NotAJob | None:
         return _readable(raw, content)
     if "body" not in content or not ("headers" in content or "properties" in content):
         return None
-    job = _job_of(content)
+    body = _body_of(content)
+    job = _only_argument(_json(body))
     if job is None:
         return NotAJob(DeadLetterReason.BAD_ENVELOPE)
-    return _readable(pydantic_core.to_json(job), job) or NotAJob(DeadLetterReason.NO_JOB_ID)
+    return _readable(_own_text(body), job) or NotAJob(DeadLetterReason.NO_JOB_ID)
 
 
-def _json(raw: bytes | str) -> Any:
+def _json(raw: bytes) -> Any:
     try:
         return pydantic_core.from_json(raw, allow_inf_nan=False)
     except ValueError:
         return None
 
 
-def _job_of(message: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the one positional argument of a plain message for our task."""
+def _body_of(message: dict[str, Any]) -> bytes:
+    """Return the arguments' JSON of a plain message for our task; nothing where it is another kind of message."""
     headers, properties = message.get("headers"), message.get("properties")
     if not isinstance(headers, dict) or not isinstance(properties, dict):
-        return None
+        return b""
     if headers.get("task") != TASK_NAME or any(_asks(headers.get(wish)) for wish in _WISHES):
-        return None
+        return b""
     if message.get("content-type") != "application/json":
-        return None
-    return _only_argument(_json(_decoded(message["body"], properties.get("body_encoding"))))
+        return b""
+    return _decoded(message["body"], properties.get("body_encoding"))
 
 
 def _asks(wish: object) -> bool:
-    return any(part is not None for part in wish) if isinstance(wish, list) else bool(wish)
+    if isinstance(wish, list):
+        return any(part is not None for part in wish)
+    return wish is not None and wish not in ("", {})  # 0 asks: a message that expires after 0 seconds has expired
 
 
-def _decoded(body: object, encoding: object) -> bytes | str:
+def _decoded(body: object, encoding: object) -> bytes:
     if not isinstance(body, str):
         return b""
     if encoding != "base64":
-        return body
+        return body.encode()
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
@@ -85,8 +92,16 @@ def _decoded(body: object, encoding: object) -> bytes | str:
 def _only_argument(body: object) -> dict[str, Any] | None:
     match body:
         case [[dict(job)], {}, embed] if not body[1] and isinstance(embed, dict):
-            return None if any(embed.get(follow_up) for follow_up in _FOLLOW_UPS) else job
+            return None if any(_asks(embed.get(follow_up)) for follow_up in _FOLLOW_UPS) else job
     return None
+
+
+def _own_text(body: bytes) -> bytes:
+    """Return the job's JSON as its producer wrote it: written again, a number beyond every float would be no JSON at all."""
+    text = body.decode()
+    start = text.index("{")
+    _, end = _SCANNER.raw_decode(text, start)
+    return text[start:end].encode()
 
 
 def _readable(raw: bytes, job: dict[str, Any]) -> Readable | None:

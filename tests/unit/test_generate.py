@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from tasks.delivery import Settlement
 from tasks.errors import ErrorCode
-from tasks.generate import Settlement, generate
+from tasks.generate import generate
 from tasks.result import AttemptCode
 from tests.fakes import GENERATION, FakeClock, FakeInference
 from tests.generating import ports, ran, settled

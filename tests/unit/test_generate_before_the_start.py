@@ -1,7 +1,8 @@
 """What the task does with what it does not run."""
 
+from tasks.delivery import DeadLetter, Standing
 from tasks.errors import ErrorCode
-from tasks.generate import DeadLetter, generate
+from tasks.generate import generate
 from tasks.reading import DeadLetterReason, ModelLimits
 from tests.fakes import FakeInference
 from tests.garbage import GARBAGE, WRONG_JOBS
@@ -38,19 +39,19 @@ def test_a_wrong_job_is_echoed_to_whom_it_belongs() -> None:
 def test_an_expired_job_is_not_run() -> None:
     """The claim says so, by Redis' clock."""
     inference = FakeInference()
-    assert failed(generate(delivery(expired=True), ports(inference))) is ErrorCode.JOB_EXPIRED
+    assert failed(generate(delivery(standing=Standing.EXPIRED), ports(inference))) is ErrorCode.JOB_EXPIRED
     assert inference.asked == []
 
 
 def test_what_is_wrong_with_a_job_comes_before_its_expiry() -> None:
     """A wrong job that expired must be told what is wrong: sending it again would not help."""
-    assert failed(ran(of=delivery(job_json(prompt=""), expired=True))) is ErrorCode.INVALID_JOB
+    assert failed(ran(of=delivery(job_json(prompt=""), standing=Standing.EXPIRED))) is ErrorCode.INVALID_JOB
 
 
 def test_expiry_between_two_attempts_keeps_what_was_spent() -> None:
     """The ledger, and the usage of the last attempt."""
     earlier = (attempt(ErrorCode.RUNTIME_CONNECTION_LOST, usage(5, 1)), attempt(ErrorCode.INTERNAL_ERROR, usage(5, 7)))
-    result = settled(ran(of=delivery(expired=True, attempts=earlier)))
+    result = settled(ran(of=delivery(standing=Standing.EXPIRED, attempts=earlier)))
     assert (tuple(result.attempts), result.usage) == (earlier, usage(5, 7))
 
 

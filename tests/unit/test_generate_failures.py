@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks import errors
+from tasks.delivery import DeadLetter, Retry, Return, Settlement
 from tasks.errors import ErrorCode, JobError
-from tasks.generate import DeadLetter, Generation, Retry, Return, Settlement, generate
+from tasks.generate import Generation, generate
 from tasks.result import Attempt, AttemptCode, GenerateResult
 from tasks.retry import RetryPolicy
 from tests.fakes import FakeInference

@@ -373,9 +373,9 @@ class TestEnvelopes:
         bench.intake.run_once()
 
         def give_it_back() -> None:
+            bench.committer.meanwhile = lambda: None
             bench.observer.shut.add(MODEL)
-            for delivery in bench.intake.held():
-                bench.intake.give_back(delivery)
+            bench.intake.give_back(*bench.intake.held())
 
         bench.committer.meanwhile = give_it_back
         assert bench.taken() == []

@@ -1,0 +1,141 @@
+"""Workers that are killed under load: whatever was in a queue is still somewhere."""
+
+import random
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from tests.acceptance.fleet import KEYS, Fleet, models
+from tests.acceptance.gateway import dead_letters, settlements
+from tests.jobs import job_json
+from tests.waiting import wait_until
+from worker.keys import PRIORITIES
+
+KILLS = 12
+GOOD, RAISING = "acme/model-1", "acme/faulty"
+
+
+class Load:
+    """Jobs and garbage, pushed by a thread as fast as workers settle them; ``names`` are those that were pushed."""
+
+    def __init__(self, client: redis.Redis, ahead: int) -> None:
+        self.names: list[str] = []
+        self._client = client
+        self._ahead = ahead
+        self._stopping = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator["Load"]:
+        """Push while the context lasts."""
+        thread = threading.Thread(target=self._push)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stopping.set()
+            thread.join()
+
+    def _push(self) -> None:
+        while not self._stopping.is_set():
+            if sum(self._client.llen(KEYS.jobs(model)) for model in (GOOD, RAISING)) > self._ahead:
+                self._stopping.wait(0.005)
+                continue
+            self._push_one(len(self.names))
+
+    def _push_one(self, n: int) -> None:
+        name = f"name-{n:05}-"
+        match n % 10:
+            case 3:
+                queue, raw = KEYS.jobs(GOOD), f"garbage {name}".encode()
+            case 6:
+                queue, raw = KEYS.jobs(RAISING), job_json(job_id=name, model=RAISING, prompt="raise an error")
+            case _:
+                queue = KEYS.jobs(GOOD) + PRIORITIES[n % 4]
+                raw = job_json(job_id=name, prompt=f"sleep=0.0{n % 5} hello")
+        self._client.lpush(queue, raw)
+        self.names.append(name)
+
+
+def places(client: redis.Redis) -> dict[str, set[str]]:
+    """Which names are where, of all the places in which a job can be."""
+    stored: dict[str, bytes] = {}
+    for key in client.scan_iter(count=1000):
+        match client.type(key):
+            case b"list" if not key.startswith(KEYS.attempts("").encode()):
+                stored[key.decode()] = b"\n".join(client.lrange(key, 0, -1))
+            case b"zset" if key.decode() == KEYS.waiting:
+                stored["waiting"] = b"\n".join(client.zrange(key, 0, -1))
+            case b"hash" if key.startswith(f"{KEYS.prefix}claims:".encode()):
+                stored[key.decode()] = b"\n".join(client.hvals(key))
+            case b"stream":
+                stored[key.decode()] = b"\n".join(b"\n".join(fields.values()) for _, fields in client.xrange(key))
+    return {place: {name.decode() for name in re.findall(rb"name-\d+-", content)} for place, content in stored.items()}
+
+
+def nowhere(client: redis.Redis, names: list[str]) -> set[str]:
+    """The names that are in no place."""
+    return set(names).difference(*places(client).values())
+
+
+@pytest.mark.leaves("claims:*", "waiting")
+def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: Fleet, valkey: redis.Redis) -> None:
+    """Killed at any moment, with the same id or another: each job is in a queue, a claim, a retry, or has its end."""
+    draw = random.Random(7)
+    behind = models(**{"model-1": "text_generation", "faulty": "faulty"})
+    with Load(valkey, ahead=40).running() as load:
+        for kill in range(KILLS):
+            worker = fleet.start(
+                worker_id="the-same" if kill % 2 else f"another-{kill}", concurrency=8, until=("ready",), **behind
+            )
+            settled = valkey.xlen(KEYS.settlements)
+            more = draw.randrange(5, 60)
+            wait_until(
+                lambda goal=settled + more: valkey.xlen(KEYS.settlements) >= goal,
+                description=f"{more} more jobs are settled",
+                interval=draw.uniform(0.0005, 0.01),
+            )
+            worker.kill()
+            assert nowhere(valkey, [*load.names]) == set()
+        last = fleet.start(worker_id="last", concurrency=8, **behind)
+    wait_until(
+        lambda: not any(valkey.llen(KEYS.jobs(model) + each) for model in (GOOD, RAISING) for each in PRIORITIES)
+        and not valkey.zcard(KEYS.waiting)
+        and not last.claims(),
+        description="the last worker has done what the killed ones had not claimed",
+        timeout=30,
+    )
+
+    names = load.names
+    assert nowhere(valkey, names) == set()
+    claimed = set[str]().union(*(found for place, found in places(valkey).items() if "claims:" in place))
+    ended = Counter(entry_id for entry_id, results in settlements(valkey).items() for _ in results)
+    buried = Counter(letter["raw"].decode().removeprefix("garbage ") for letter in dead_letters(valkey))
+    assert {name for name in names if ended[name] + buried[name] == 0} == claimed
+    assert not [name for name, times in (ended + buried).items() if times > 1]
+    # The kills did hit workers at work, and no claim is one of the worker that ended its jobs.
+    assert len(claimed) >= KILLS
+    assert last.stop() == 0
+    assert last.claims() == {}
+
+
+@pytest.mark.leaves("claims:*")
+def test_a_killed_worker_leaves_claims_that_name_it_and_hold_the_bytes(fleet: Fleet, valkey: redis.Redis) -> None:
+    """What recovery will need is there: whose claims they were, from which list they came, and the very bytes."""
+    worker = fleet.start(concurrency=2)
+    raws = [job_json(job_id=f"j-{n}", prompt="sleep=5 held") for n in range(2)]
+    valkey.lpush(KEYS.jobs(GOOD), raws[0])
+    valkey.lpush(KEYS.jobs(GOOD) + PRIORITIES[2], raws[1])
+    wait_until(lambda: len(worker.claims()) == 2, description="both jobs are claimed")
+
+    worker.kill()
+
+    lists = [KEYS.jobs(GOOD), KEYS.jobs(GOOD) + PRIORITIES[2]]
+    assert sorted(worker.claims().values()) == sorted(
+        name.encode() + b"\n" + raw for name, raw in zip(lists, raws, strict=True)
+    )
+    assert valkey.ttl(next(valkey.scan_iter(f"{KEYS.prefix}claims:triton-01:*"))) == -1

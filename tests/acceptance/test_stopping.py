@@ -1,0 +1,130 @@
+"""A worker that is told to stop: nothing new is begun, nothing is lost, nothing of the worker stays."""
+
+import signal
+import time
+
+import pytest
+import redis
+
+from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess
+from tests.acceptance.gateway import codes, push_jobs, queued, settlements, wait_for_results
+from tests.waiting import wait_until
+from tests.witness import Witness
+from worker.sandbox.places import free_port
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def nothing_stays(worker: WorkerProcess) -> bool:
+    """Whether no claim and no health key of an ended worker is left, and routing no longer finds it."""
+    gone = not worker.claims() and not worker.health()
+    return gone and worker.client.zscore(KEYS.workers, worker.worker_id) is None
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_running_jobs_end_and_waiting_ones_stay_in_their_order(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness, number: signal.Signals
+) -> None:
+    """No job is claimed after the signal; what runs is settled; the worker says that it drains, and ends with 0."""
+    worker = fleet.start(concurrency=2)
+    push_jobs(valkey, "running-1", "running-2", prompt="sleep=1.2 running")
+    wait_until(lambda: witness.count() == 2, description="both slots are busy")
+    push_jobs(valkey, "waiting-1", "waiting-2")
+
+    worker.signal(number)
+    health = worker.wait_until_state("draining")
+    push_jobs(valkey, "late")
+
+    assert worker.wait() == 0
+    assert health["in_flight"] == "2"
+    assert codes(wait_for_results(valkey, "running-1", "running-2").values()) == [None, None]
+    assert settlements(valkey).keys() == {"running-1", "running-2"}
+    assert queued(valkey) == ["waiting-1", "waiting-2", "late"]
+    assert witness.count() == 2
+    assert nothing_stays(worker)
+
+
+def test_jobs_that_outlast_drain_seconds_go_back_to_the_front_uncharged(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness
+) -> None:
+    """After drain_seconds the rest is put back in the order in which it was claimed; another worker takes it at once."""
+    worker = fleet.start(concurrency=3, drain_seconds=0.3)
+    push_jobs(valkey, "long-1", "long-2", "long-3", prompt="sleep=1.2 long")
+    wait_until(lambda: witness.count() == 3, description="all slots are busy")
+    push_jobs(valkey, "waiting")
+
+    assert worker.stop() == 0
+    assert queued(valkey) == ["long-1", "long-2", "long-3", "waiting"]
+    assert settlements(valkey) == {}
+    assert nothing_stays(worker)
+    assert worker.events("worker.gave_jobs_back")[0]["jobs"] == 3
+
+    fleet.start(worker_id="another")
+    results = wait_for_results(valkey, "long-1", "long-2", "long-3", "waiting")
+    assert codes(results.values()) == [None] * 4
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_second_signal_puts_everything_back_now(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness, number: signal.Signals
+) -> None:
+    """Whoever asks twice does not wait for drain_seconds."""
+    worker = fleet.start(drain_seconds=60)
+    push_jobs(valkey, "long-1", "long-2", prompt="sleep=4 long")
+    wait_until(lambda: witness.count() == 2, description="both jobs run")
+
+    worker.signal(number)
+    worker.wait_until_state("draining")
+    worker.signal(number)
+
+    assert worker.wait(timeout=3) == 0
+    assert queued(valkey) == ["long-1", "long-2"]
+    assert settlements(valkey) == {}
+    assert nothing_stays(worker)
+
+
+def test_an_idle_worker_ends_within_seconds(fleet: Fleet) -> None:
+    """Nothing waits for a poll to end."""
+    worker = fleet.start()
+    asked = time.monotonic()
+
+    assert worker.stop() == 0
+    assert time.monotonic() - asked < 4
+    assert nothing_stays(worker)
+
+
+def test_a_job_that_waits_for_its_retry_does_not_hold_up_a_stop(fleet: Fleet, valkey: redis.Redis) -> None:
+    """A retry waits in Redis, not in the worker."""
+    worker = fleet.start(
+        retry={"base_seconds": 30, "max_seconds": 30}, runtime_config={"model_name": "faulty"}, drain_seconds=30
+    )
+    push_jobs(valkey, "again", prompt="raise it")
+    wait_until(lambda: valkey.zcard(KEYS.waiting) == 1, description="the job waits for its retry")
+    asked = time.monotonic()
+
+    assert worker.stop() == 0
+    assert time.monotonic() - asked < 4
+    assert valkey.zcard(KEYS.waiting) == 1
+    assert nothing_stays(worker)
+    valkey.delete(KEYS.waiting)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_worker_that_still_waits_for_redis_can_be_stopped(fleet: Fleet, number: signal.Signals) -> None:
+    """A worker that has never reached Redis ends as well, with 0: it holds nothing."""
+    worker = fleet.start(redis_url=f"redis://127.0.0.1:{free_port()}/0", until=())
+    worker.wait_for_event("redis.was_awaited")
+
+    worker.signal(number)
+
+    assert worker.wait(timeout=5) == 0
+
+
+def test_a_worker_whose_triton_was_never_there_can_be_stopped(fleet: Fleet, valkey: redis.Redis) -> None:
+    """The looks at an absent Triton end with the worker."""
+    worker = fleet.start(runtime_endpoint=f"http://127.0.0.1:{free_port()}", until=("unavailable",))
+    push_jobs(valkey, "waits")
+
+    assert worker.stop() == 0
+    assert queued(valkey) == ["waits"]
+    assert nothing_stays(worker)

@@ -1,0 +1,144 @@
+"""Triton is away, comes back, or has one model less: jobs wait in their queue, and nothing spins."""
+
+import redis
+
+from tests.acceptance.fleet import Fleet, models
+from tests.acceptance.gateway import codes, push_jobs, queued, settlements, wait_for_results
+from tests.conftest import MODELS
+from tests.misbehaving_server import MisbehavingServer, http
+from tests.triton_http import load, unload
+from tests.waiting import wait_until
+from tests.witness import Witness
+from worker.sandbox.places import free_port
+from worker.sandbox.triton_server import TritonServer
+
+
+def script_calls(client: redis.Redis) -> int:
+    """How many scripts Valkey has run: claims, settlements and heartbeats."""
+    return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+def test_a_triton_that_is_away_at_the_start_is_waited_for(fleet: Fleet, valkey: redis.Redis) -> None:
+    """The worker starts without Triton, leaves the jobs where they are, and begins by itself when it is there."""
+    port = free_port()
+    worker = fleet.start(runtime_endpoint=f"http://127.0.0.1:{port}", until=("unavailable",))
+    job_ids = [f"j-{n}" for n in range(10)]
+    push_jobs(valkey, *job_ids)
+    worker.wait_for_beats()
+    before = script_calls(valkey)
+    worker.wait_for_beats(8)
+
+    assert worker.model() == {"state": "paused", "reason": "runtime_unavailable"}
+    assert queued(valkey) == job_ids
+    assert worker.claims() == {}
+    # Eight heartbeats, and a sweep or two.
+    assert script_calls(valkey) - before <= 13
+
+    with TritonServer(MODELS, control="explicit", models=["text_generation"], port=port):
+        results = wait_for_results(valkey, *job_ids)
+        assert worker.wait_until_state("ready")
+    assert codes(results.values()) == [None] * len(job_ids)
+    assert {len(result.attempts) for result in results.values()} == {1}
+
+
+def test_a_triton_that_dies_under_load_and_comes_back_fails_no_job(
+    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer, own_witness: Witness
+) -> None:
+    """What was running is tried again, once; what was not sent uses up no attempt; all succeed after the recovery."""
+    worker = fleet.start(runtime_endpoint=own_triton.url, concurrency=8)
+    job_ids = [f"j-{n}" for n in range(60)]
+    push_jobs(valkey, *job_ids, prompt="sleep=0.1 work")
+    wait_until(lambda: len(settlements(valkey)) >= 10, description="some are settled")
+
+    own_triton.kill()
+    worker.wait_until_state("unavailable")
+    assert worker.health()["last_error_code"] in {"runtime_unavailable", "runtime_connection_lost"}
+    worker.wait_for_beats(5)
+    away = set(settlements(valkey))
+    own_triton.restart()
+
+    results = wait_for_results(valkey, *job_ids, timeout=30)
+    worker.wait_until_state("ready")
+    assert codes(results.values()) == [None] * len(job_ids)
+    assert len(away) < len(job_ids)
+    assert codes(settlements(valkey)[job_id][0] for job_id in away) == [None] * len(away)
+    attempts = {job_id: [it.code and it.code.value for it in result.attempts] for job_id, result in results.items()}
+    assert all(codes_ in ([None], ["runtime_connection_lost", None]) for codes_ in attempts.values()), attempts
+    assert sum(len(codes_) > 1 for codes_ in attempts.values()) <= 8
+    assert worker.claims() == {}
+
+
+def test_a_model_that_is_unloaded_waits_while_the_others_go_on(
+    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer, own_witness: Witness
+) -> None:
+    """Only that model's jobs stay in their queue, uncharged; the worker is degraded until it is loaded again."""
+    worker = fleet.start(
+        runtime_endpoint=own_triton.url, **models(**{"comes-and-goes": "faulty", "steady": "text_generation"})
+    )
+    unload(own_triton.url, "faulty")
+    push_jobs(valkey, "waits-1", "waits-2", model="acme/comes-and-goes")
+    worker.wait_until_state("degraded")
+    push_jobs(valkey, *(f"goes-{n}" for n in range(20)), model="acme/steady")
+
+    wait_for_results(valkey, *(f"goes-{n}" for n in range(20)))
+    assert queued(valkey, "acme/comes-and-goes") == ["waits-1", "waits-2"]
+    assert worker.model("acme/comes-and-goes") == {"state": "paused", "reason": "runtime_unavailable"}
+    assert worker.model("acme/steady")["state"] == "ready"
+    assert worker.claims() == {}
+
+    load(own_triton.url, "faulty")
+    results = wait_for_results(valkey, "waits-1", "waits-2")
+    worker.wait_until_state("ready")
+    assert codes(results.values()) == [None, None]
+    assert [len(result.attempts) for result in results.values()] == [1, 1]
+    assert len(own_witness.prompts("faulty")) == 2
+
+
+def test_a_model_that_is_never_ready_is_asked_less_and_less(fleet: Fleet, valkey: redis.Redis) -> None:
+    """Looks at a model that is out of order grow apart, and none of its jobs is sent."""
+    with MisbehavingServer(replies={"/v2/models/text_generation/ready": http(400)}) as server:
+        worker = fleet.start(runtime_endpoint=server.url, until=("unavailable",))
+        push_jobs(valkey, "waits")
+        before = len(server.received)
+        worker.wait_for_beats(10)
+
+        assert len(server.received) - before <= 8
+        assert server.inferences == []
+        assert queued(valkey) == ["waits"]
+        server.replies["/v2/models/text_generation/ready"] = http(200)
+        assert codes(wait_for_results(valkey, "waits").values()) == [None]
+
+
+def test_a_server_that_refuses_every_inference_charges_no_attempt_and_is_not_hammered(
+    fleet: Fleet, valkey: redis.Redis
+) -> None:
+    """A model that says it is ready and answers 503 all the same: its jobs go back in their order, at a growing distance."""
+    refuse = http(503, b'{"error":"Server is stopping, scheduler for model has stopped accepting new inference requests"}')
+    with MisbehavingServer(lambda peer, _: peer.send(refuse)) as server:
+        worker = fleet.start(runtime_endpoint=server.url, until=(), concurrency=1)
+        push_jobs(valkey, "first", "second")
+        wait_until(lambda: len(server.inferences) >= 3, description="the job was sent three times")
+        sent = len(server.inferences)
+        worker.wait_for_beats(5)
+
+        assert len(server.inferences) - sent <= 3
+        wait_until(lambda: queued(valkey) == ["first", "second"], description="both are back in their order")
+        assert settlements(valkey) == {}
+        assert not valkey.keys("speedinfer:attempts:*")
+
+
+def test_a_frozen_triton_leaves_the_worker_starting_until_it_answers(
+    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer
+) -> None:
+    """A server that accepts connections and says nothing is no reason to begin, nor to end."""
+    own_triton.freeze()
+    worker = fleet.start(runtime_endpoint=own_triton.url, until=("starting",))
+    push_jobs(valkey, "waits")
+    worker.wait_for_beats(3)
+
+    assert worker.health()["state"] == "starting"
+    assert worker.model() == {"state": "starting", "reason": None}
+    assert queued(valkey) == ["waits"]
+    own_triton.thaw()
+    assert codes(wait_for_results(valkey, "waits").values()) == [None]
+    worker.wait_until_state("ready")
