@@ -53,7 +53,7 @@ class Load:
     slots: int
     at: str
     draining: bool
-    consuming: bool
+    consuming: bool = True
 
 
 def health_fields(
