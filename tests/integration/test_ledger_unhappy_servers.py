@@ -1,0 +1,242 @@
+"""A Redis that is full, a replica, loading, busy or cannot save: nothing is lost, and the worker asks again."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+import pytest
+import redis
+from redis.exceptions import ResponseError
+
+from tests.committer_contract import AN_HOUR_MS, KEYS, jobs, retry, settle
+from tests.conservation import assert_conserved, whereabouts
+from tests.integration.bench import NOW, ledger
+from tests.jobs import MODEL
+from tests.waiting import wait_until
+from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
+from worker.ledger import Ledger
+from worker.redis_link import RedisUnavailable
+from worker.sandbox.valkey_server import ValkeyServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    """A Valkey of these tests' own, to be made unhappy."""
+    with ValkeyServer(settings={"enable-debug-command": "local"}) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ValkeyServer) -> Iterator[redis.Redis]:
+    """A client of it; it is empty."""
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        client.script_flush()
+        yield client
+
+
+@contextmanager
+def full(client: redis.Redis, _: ValkeyServer) -> Iterator[None]:
+    """Let there be no memory left."""
+    client.config_set("maxmemory", 1)
+    yield
+    client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def replica(client: redis.Redis, _: ValkeyServer) -> Iterator[None]:
+    """Make it a replica of a primary that is away."""
+    client.replicaof("127.0.0.1", "1")
+    yield
+    client.replicaof("NO", "ONE")
+
+
+@contextmanager
+def silent_replica(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
+    """Make it a replica that answers nothing without its primary."""
+    client.config_set("replica-serve-stale-data", "no")
+    with replica(client, server):
+        yield
+    client.config_set("replica-serve-stale-data", "yes")
+
+
+@contextmanager
+def unable_to_save(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
+    """Let it find a folder where its file goes."""
+    folder = server.directory / "dump.rdb"
+    folder.mkdir()
+    client.config_set("save", "3600 1000000")
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", description="saving has failed")
+    yield
+    client.config_set("save", "")
+    folder.rmdir()
+
+
+@contextmanager
+def without_replicas(client: redis.Redis, _: ValkeyServer) -> Iterator[None]:
+    """Ask for a replica that is not there before anything is written."""
+    client.config_set("min-replicas-to-write", 1)
+    yield
+    client.config_set("min-replicas-to-write", 0)
+
+
+@contextmanager
+def busy(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
+    """Let somebody's script never end."""
+    client.config_set("busy-reply-threshold", 1)
+
+    def spin() -> None:
+        with redis.Redis.from_url(server.url, socket_timeout=60) as other, pytest.raises(ResponseError):
+            other.eval("while true do end", 0)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    wait_until(lambda: _refuses(client, "BUSY"), description="the server is busy")
+    yield
+    client.script_kill()
+    thread.join()
+
+
+@contextmanager
+def loading(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
+    """Let it read its data anew, slowly."""
+    client.config_set("key-load-delay", 500)
+    client.config_set("loading-process-events-interval-bytes", 1024)
+    for n in range(2000):
+        client.set(f"filling:{n}", "x" * 200)
+
+    def reload() -> None:
+        with redis.Redis.from_url(server.url, socket_timeout=60) as other:
+            other.execute_command("DEBUG", "RELOAD")
+
+    thread = threading.Thread(target=reload)
+    thread.start()
+    wait_until(lambda: _refuses(client, "LOADING"), description="the server is loading", interval=0.001)
+    yield
+    thread.join()
+
+
+def _refuses(client: redis.Redis, word: str) -> bool:
+    try:
+        client.get("x")
+    except redis.RedisError as error:
+        return word in f"{type(error).__name__} {error}".upper()
+    return False
+
+
+UNHAPPY: list[Callable[[redis.Redis, ValkeyServer], AbstractContextManager[None]]] = [
+    *(full, replica, silent_replica, unable_to_save, without_replicas, busy, loading),
+]
+
+
+def claimed(book: Ledger, number: int = 1) -> list[Claim]:
+    """Claim everything."""
+    reply = book.exchange(Exchange(claim=ClaimRequest(number, 100, (MODEL,))), NOW).claimed
+    assert reply is not None
+    return list(reply.claims)
+
+
+@pytest.mark.parametrize("unhappy", UNHAPPY, ids=lambda unhappy: unhappy.__name__)
+def test_nothing_is_lost_and_asking_again_does_it(
+    client: redis.Redis,
+    server: ValkeyServer,
+    unhappy: Callable[[redis.Redis, ValkeyServer], AbstractContextManager[None]],
+) -> None:
+    """Each commit leaves its claim, each claim its queue; the same call succeeds as soon as the server can again."""
+    pushed = jobs("settled", "retried", "returned", "buried", "queued")
+    client.lpush(KEYS.jobs(MODEL), *pushed)
+    book = ledger(server.url)
+    a, b, c, d, _ = claimed(book)
+    book.exchange(Exchange((Return("1.5"),)), NOW)
+    asked = Exchange((settle(a), retry(b, AN_HOUR_MS), Return(c.tag), Bury(d.tag, "not_json")))
+    asked_more = Exchange(claim=ClaimRequest(2, 100, (MODEL,)))
+    with unhappy(client, server):
+        with pytest.raises(RedisUnavailable):
+            book.exchange(asked, NOW)
+        # A full server still lets a job be moved into the claims, since nothing grows by it.
+        with ExitStack() as refused:
+            if unhappy is not full:
+                refused.enter_context(pytest.raises(RedisUnavailable))
+            book.exchange(asked_more, NOW)
+    now = whereabouts(client, KEYS)
+    assert_conserved(now, pushed)
+    assert now.claimed.total() == (5 if unhappy is full else 4)
+    assert book.exchange(asked, NOW).outcomes == (1, 1, 1, 1)
+    reply = book.exchange(asked_more, NOW).claimed
+    assert reply is not None
+    assert len(reply.claims) == (1 if unhappy is full else 2)
+    assert_conserved(whereabouts(client, KEYS), pushed)
+
+
+def test_a_server_that_fills_up_within_a_call_finishes_it(client: redis.Redis, server: ValkeyServer) -> None:
+    """Once a script has written, its further writes are let through: no job is settled by half."""
+    client.lpush(KEYS.jobs(MODEL), *jobs(*(f"j-{n}" for n in range(20))))
+    book = ledger(server.url)
+    commits = tuple(settle(one) for one in claimed(book))
+    used = client.info("memory")["used_memory"]
+    for spare in range(0, 60_000, 3_000):
+        client.config_set("maxmemory", used + spare)
+        try:
+            words = book.exchange(Exchange(commits), NOW).outcomes
+        except RedisUnavailable:
+            assert client.xlen(KEYS.settlements) == len(list(client.scan_iter("speedinfer:result:*")))
+            assert client.xlen(KEYS.settlements) + client.hlen(KEYS.claims("triton-01:a")) == 20
+        else:
+            assert words == (1,) * 20
+            break
+    client.config_set("maxmemory", 0)
+    assert book.exchange(Exchange(commits), NOW).outcomes == (1,) * 20
+    assert client.xlen(KEYS.settlements) == 20
+
+
+def test_scripts_that_the_server_has_forgotten_are_loaded_again(client: redis.Redis, server: ValkeyServer) -> None:
+    """As after a restart; the caller notices nothing, and what was done before that is not done twice."""
+    client.lpush(KEYS.jobs(MODEL), *jobs("a", "b", "c"))
+    book = ledger(server.url)
+    a, b, c = claimed(book)
+    client.script_flush()
+    assert book.exchange(Exchange((settle(a),)), NOW).outcomes == (1,)
+    client.script_flush()
+    client.script_load(book._sources["settle_if_claimed"])
+    reply = book.exchange(Exchange((settle(b), Return(c.tag)), claim=ClaimRequest(2, 9, (MODEL,))), NOW)
+    assert reply.outcomes == (1, 1)
+    assert reply.claimed is not None
+    assert [one.job_id for one in reply.claimed.claims] == ["c"]
+    assert client.xlen(KEYS.settlements) == 2
+
+
+def test_a_key_of_another_type_is_a_fault_that_is_not_hidden(client: redis.Redis, server: ValkeyServer) -> None:
+    """Asking again would not help: the command is refused with the server's own words."""
+    client.set(KEYS.jobs(MODEL), "no list")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        claimed(ledger(server.url))
+
+
+def test_a_server_that_takes_no_more_clients_is_away(client: redis.Redis, server: ValkeyServer) -> None:
+    """Until it does."""
+    book = ledger(server.url)
+    client.config_set("maxclients", 1)
+    try:
+        with pytest.raises(RedisUnavailable):
+            claimed(book)
+    finally:
+        client.config_set("maxclients", 10_000)
+    assert claimed(book) == []
+
+
+def test_a_frozen_server_is_away_after_a_moment(client: redis.Redis, server: ValkeyServer) -> None:
+    """Its claims are given again to whoever asks with the same number."""
+    client.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
+    book = ledger(server.url, socket_timeout=0.2)
+    assert claimed(book, number=7) != []
+    server.freeze()
+    began = time.monotonic()
+    try:
+        with pytest.raises(RedisUnavailable, match="Timeout"):
+            claimed(book, number=7)
+    finally:
+        server.thaw()
+    assert 0.15 < time.monotonic() - began < 3
+    assert [one.job_id for one in claimed(book, number=7)] == ["a", "b"]
