@@ -78,6 +78,7 @@ class Runtime:
     def start(self, slots: int) -> None:
         """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once."""
         self.intake.slots = slots
+        self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._wait_for_redis()
         process = Process(
             version=version(DISTRIBUTION),
