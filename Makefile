@@ -67,6 +67,10 @@ test: setup ## Run the unit, integration and acceptance tests (minutes)
 test-long: setup ## Run the outages and soaks that take longer
 	@$(BIN)/python -m pytest -m long tests
 
+.PHONY: bench
+bench: setup ## Measure the worker beside a direct loop and stock Celery, and write docs/benchmarks.md (minutes)
+	@$(BIN)/python -m benchmarks $(BENCH)
+
 .PHONY: check
 check: check-code check-locks ## Lint, formatting, types, import rules, locks
 

@@ -13,9 +13,11 @@ from benchmarks.plan import FULL, QUICK, ROOT, WORKLOADS, UnknownWorkload, Workl
 from benchmarks.report import Findings, page, show
 from benchmarks.stage import measure_added_time, measure_idle, measure_load, triton_with, valkey
 from worker.sandbox.errors import SandboxError
+from worker.sandbox.valkey_server import Fsync
 
 _PAGE: Final = ROOT / "docs" / "benchmarks.md"
 _SINGLES: Final = WORKLOADS[0]
+_FSYNCS: Final[tuple[Fsync, ...]] = ("everysec", "always")
 _IDLE_MODELS: Final = (1, 50)
 _WIDTH: Final = 150
 """Columns where the output is no terminal."""
@@ -91,11 +93,7 @@ def _measure(
             fsync=fsync.value,
             quick=quick,
             loads={one.name: measure_load(triton.url, one, pace, fsync.value, say) for one in workloads},
-            added={
-                choice.value: measure_added_time(triton.url, _SINGLES, pace, choice.value, say)
-                for choice in FsyncChoice
-                if Part.ADDED_TIME in parts
-            },
+            added=measure_added_time(triton.url, _SINGLES, pace, _FSYNCS, say) if Part.ADDED_TIME in parts else {},
             idle=[
                 measure_idle(triton.url, _SINGLES, pace, models, say) for models in _IDLE_MODELS if Part.IDLE in parts
             ],

@@ -18,7 +18,7 @@ class Window:
     redis_round_trips: int | None = None
     redis_cpu_seconds: float | None = None
     left_jobs: int = 0
-    """Jobs that the side took and had not settled ten seconds after the load."""
+    """Jobs that the side took and had not settled ten seconds after the load, or put back while they ran."""
 
     @property
     def jobs_per_second(self) -> float:

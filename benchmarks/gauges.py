@@ -1,7 +1,7 @@
 """Reads what a process and Redis have used so far."""
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 import psutil
 import redis
@@ -17,15 +17,26 @@ class RedisUse:
 
     @classmethod
     def of(cls, client: redis.Redis) -> Self:
-        """Ask Redis. ``commands`` are those of the client's own database, the others are of all."""
-        clients: list[dict[str, str]] = _answer(client.client_list())
-        info: dict[str, Any] = _answer(client.info("all"))
+        """Ask Redis. ``commands`` are those of the client's own database but its own, the others are of all."""
+        pipe = client.pipeline(transaction=False)
+        pipe.client_id()
+        pipe.client_list()
+        pipe.info("all")
+        own, clients, info = pipe.execute()
         database = str(client.connection_pool.connection_kwargs.get("db", 0))
-        own = _answer(client.client_id())
         return cls(
             sum(int(one["tot-cmds"]) for one in clients if one["db"] == database and int(one["id"]) != own),
             info["total_writes_processed"],
             info["used_cpu_user"] + info["used_cpu_sys"],
+        )
+
+    def since(self, before: Self, *, asked: int) -> Self:
+        """Return what was done between two looks, without the ``asked`` replies that the one who looked got."""
+        return replace(
+            self,
+            commands=self.commands - before.commands,
+            round_trips=self.round_trips - before.round_trips - asked,
+            cpu_seconds=self.cpu_seconds - before.cpu_seconds,
         )
 
 
@@ -43,8 +54,3 @@ class ProcessUse:
         with process.oneshot():
             times = process.cpu_times()
             return cls(times.user + times.system, process.memory_info().rss)
-
-
-def _answer(reply: Any) -> Any:
-    """Return a reply of a client that is not asynchronous, whose type redis-py leaves open."""
-    return reply

@@ -57,7 +57,7 @@ class Loaded:
         missing = self._missing()
         if missing:
             self._start_afresh(missing)
-        return _between(before, after, missing)
+        return _between(before, after, abs(missing))
 
     def push(self, jobs: int) -> None:
         """Enqueue so many jobs."""
@@ -73,8 +73,8 @@ class Loaded:
 
     def _sample(self) -> _Sample:
         pid = self.side.process.pid or 0
-        use = RedisUse.of(self.side.client)
-        return _Sample(time.monotonic(), self.settled(), ProcessUse.of(pid), use)
+        settled = self.settled()
+        return _Sample(time.monotonic(), settled, ProcessUse.of(pid), RedisUse.of(self.side.client))
 
     def _take_back(self) -> None:
         pipe = self.side.client.pipeline(transaction=True)
@@ -86,14 +86,14 @@ class Loaded:
         self.given -= left
 
     def _missing(self) -> int:
-        """Return how many of the jobs it took it has not settled after a while."""
+        """Return how many of the jobs it took it has not settled after a while; negative where it put running ones back."""
         give_up = time.monotonic() + _DRAIN_SECONDS
         while (missing := self.given - self.settled()) > 0 and time.monotonic() < give_up:
             time.sleep(_LOOK_SECONDS)
         return missing
 
     def _start_afresh(self, missing: int) -> None:
-        if not self.side.may_leave_jobs or missing < 0:
+        if not self.side.may_leave_jobs:
             raise NotAllSettled(f"{self.side.name} settled {self.given - missing} of {self.given} jobs")
         self.side.process.kill()
         self.side.client.flushdb()
@@ -102,14 +102,16 @@ class Loaded:
 
 
 def _between(before: _Sample, after: _Sample, missing: int) -> Window:
+    # Between the looks at Redis lie the reply to the first of them, and that to the second count of settlements.
+    use = after.redis.since(before.redis, asked=2)
     return Window(
         jobs=after.settled - before.settled,
         seconds=after.at - before.at,
         cpu_seconds=after.process.cpu_seconds - before.process.cpu_seconds,
         rss_bytes=after.process.rss_bytes,
-        redis_commands=after.redis.commands - before.redis.commands,
-        redis_round_trips=after.redis.round_trips - before.redis.round_trips,
-        redis_cpu_seconds=after.redis.cpu_seconds - before.redis.cpu_seconds,
+        redis_commands=use.commands,
+        redis_round_trips=use.round_trips,
+        redis_cpu_seconds=use.cpu_seconds,
         left_jobs=missing,
     )
 

@@ -44,7 +44,7 @@ WORKLOADS: Final = (
     Workload("half-second", "half_second", "375 to 625 ms for each, any number at once", 200, 10.0),
 )
 FULL: Final = Pace(rounds=3, warm_seconds=1.5, longest_window_seconds=60.0, single_jobs=200, idle_seconds=10.0)
-QUICK: Final = Pace(rounds=1, warm_seconds=0.5, longest_window_seconds=1.0, single_jobs=15, idle_seconds=2.0)
+QUICK: Final = Pace(rounds=1, warm_seconds=0.5, longest_window_seconds=0.8, single_jobs=15, idle_seconds=2.0)
 
 
 class UnknownWorkload(Exception):

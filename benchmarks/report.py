@@ -24,18 +24,19 @@ _FIGURES: Final[tuple[tuple[str, Callable[[Window], float | None]], ...]] = (
 )
 _EXPLAINED: Final = """\
 Medians over the rounds, with the lowest and the highest in brackets. All sides run beside each other on the same Valkey
-(`appendonly yes`) and the same Triton, and are under load in turns, each first in its turn; a ratio is taken within a round.
-Ratios carry over to other machines better than the figures themselves do.
+(`appendonly yes`) and the same Triton. They are under load in turns, and a ratio is taken within a round. Ratios carry over to
+other machines better than the figures themselves do.
 
-- `speedinfer`: one `speedinfer worker` with its defaults, 64 slots; every guarantee on, one log line a job.
-- `direct`: greenlets of one process that call tritonclient in a loop, without a queue: the limit.
-- `celery x1`, `celery x4`: stock Celery on gevent with tritonclient and a settle script (`benchmarks/stock_celery.py`), at that
-  prefetch multiplier; `acks_late`, no results, no gossip, mingle or heartbeat, Celery's default log level. It loses jobs when it
-  is killed, which the others' figures do not show.
+- `speedinfer`: one `speedinfer worker` with its defaults and 64 slots; it logs a line for each job.
+- `direct`: 64 greenlets of one process that call tritonclient in a loop, without a queue: the limit.
+- `celery x1` and `celery x4`: stock Celery on gevent, 64 greenlets, with tritonclient and a settle script
+  (`benchmarks/stock_celery.py`), at that prefetch multiplier; `acks_late`, no results, no gossip, mingle or heartbeat, enough
+  connections, Celery's default log level. Prompts have 1 KB on all sides.
 
-CPU is that of the worker's process. A round trip is one write by Redis to a connection, whatever it holds; the few of the sides that wait are
-counted with those of the side under load. Commands are those of the side's own connections, and include the ones within scripts.
-Memory is resident at the end of a window. Jobs left are those that the side took and had not settled ten seconds after the load."""
+CPU is that of the side's own process. A round trip is one write by Redis to a connection, whatever it holds; the few of the
+sides that wait are counted in. Commands are those of the side's connections, with those inside scripts. Memory is resident, at
+the end of a window. Jobs left are those that the side took and had not settled ten seconds after the load, or put back while
+they ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,21 +51,28 @@ def measure_load(triton_url: str, workload: Workload, pace: Pace, fsync: Fsync, 
     return Rounds({name: tuple(windows[name]) for name in names})
 
 
-def measure_added_time(triton_url: str, workload: Workload, pace: Pace, fsync: Fsync, say: Say) -> dict[str, AddedTime]:
-    """Return what each side adds to single jobs, far apart; a job of each side and an inference alone take turns."""
-    with valkey(fsync) as server, _sides(server.url, triton_url, workload) as (direct, queues):
+def measure_added_time(
+    triton_url: str, workload: Workload, pace: Pace, fsyncs: Sequence[Fsync], say: Say
+) -> dict[str, dict[str, AddedTime]]:
+    """Return what each side adds to single jobs far apart, by fsync and side; the sides and an inference alone take turns."""
+    found: dict[str, dict[str, AddedTime]] = {}
+    with valkey(fsyncs[0]) as server, _sides(server.url, triton_url, workload) as (direct, queues):
         listeners = {side.name: redis_client(_url_of(side), socket_timeout=40) for side in queues}
-        waited: dict[str, list[float]] = {side.name: [] for side in queues}
-        inferred = []
-        for _ in range(pace.single_jobs):
-            for side in queues:
-                waited[side.name].append(next_settlement_ms(side, listeners[side.name], f"single-{uuid.uuid4()}"))
-            inferred.append(direct.once_ms())
+        for fsync in fsyncs:
+            queues[0].client.config_set("appendfsync", fsync)
+            waited: dict[str, list[float]] = {side.name: [] for side in queues}
+            inferred = []
+            for _ in range(pace.single_jobs):
+                for side in queues:
+                    waited[side.name].append(next_settlement_ms(side, listeners[side.name], f"single-{uuid.uuid4()}"))
+                inferred.append(direct.once_ms())
+            found[fsync] = {name: AddedTime.of(times, inferred) for name, times in waited.items()}
+            say(
+                f"added time, fsync {fsync}: " + ", ".join(f"{name} {a.p50:.1f} ms" for name, a in found[fsync].items())
+            )
         for listener in listeners.values():
             listener.close()
-    added = {name: AddedTime.of(times, inferred) for name, times in waited.items()}
-    say(f"added time, fsync {fsync}: " + ", ".join(f"{name} {found.p50:.1f} ms" for name, found in added.items()))
-    return added
+    return found
 
 
 def measure_idle(triton_url: str, workload: Workload, pace: Pace, models: int, say: Say) -> Idle:
@@ -77,13 +84,14 @@ def measure_idle(triton_url: str, workload: Workload, pace: Pace, models: int, s
             pid = side.process.pid or 0
             process, use, began = ProcessUse.of(pid), RedisUse.of(side.client), time.monotonic()
             time.sleep(pace.idle_seconds)
-            process_after, use_after, seconds = ProcessUse.of(pid), RedisUse.of(side.client), time.monotonic() - began
+            used, seconds = RedisUse.of(side.client).since(use, asked=1), time.monotonic() - began
+            process_after = ProcessUse.of(pid)
         side.client.close()
     idle = Idle(
         models=models,
         cpu_percent=100 * (process_after.cpu_seconds - process.cpu_seconds) / seconds,
-        commands_per_second=(use_after.commands - use.commands) / seconds,
-        round_trips_per_second=(use_after.round_trips - use.round_trips) / seconds,
+        commands_per_second=used.commands / seconds,
+        round_trips_per_second=used.round_trips / seconds,
         rss_bytes=process_after.rss_bytes,
     )
     say(f"idle, {models} models: {idle.cpu_percent:.2f} % of a core, {idle.round_trips_per_second:.1f} round trips/s")

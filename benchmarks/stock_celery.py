@@ -29,6 +29,7 @@ def ready_key(pid: int) -> str:
     return f"ready:{pid}"
 
 
+_CONCURRENCY: Final = int(os.environ.get("STOCK_CONCURRENCY", "1"))
 app = Celery("stock", broker=os.environ.get("STOCK_REDIS_URL"), set_as_current=False)
 app.conf.update(
     task_default_queue=QUEUE,
@@ -36,6 +37,8 @@ app.conf.update(
     task_ignore_result=True,
     result_backend=None,
     broker_connection_retry_on_startup=True,
+    # kombu's default of 10 is too few for 64 greenlets that acknowledge at once: acknowledgements fail, and jobs run twice.
+    broker_transport_options={"max_connections": 2 * _CONCURRENCY},
     worker_prefetch_multiplier=int(os.environ.get("STOCK_PREFETCH", "1")),
 )
 
@@ -52,7 +55,7 @@ def _settle() -> Any:
 
 @cache
 def _triton() -> InferenceServerClient:
-    return InferenceServerClient(os.environ["STOCK_TRITON"], concurrency=int(os.environ["STOCK_CONCURRENCY"]))
+    return InferenceServerClient(os.environ["STOCK_TRITON"], concurrency=_CONCURRENCY)
 
 
 @app.task(name=TASK)

@@ -18,6 +18,7 @@ from tasks.job import TASK_NAME
 from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
 from worker.runtime import Runtime
+from worker.transport import JobsOption
 
 _LONGEST_RECONNECT_SECONDS: Final = 1.0
 _WRONG_USAGE: Final = 2
@@ -70,7 +71,7 @@ def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
         "broker_url": settings.redis_url.get_secret_value(),
         "broker_transport": "worker.transport:Transport",
         "broker_transport_options": {
-            "job_source": runtime.intake,
+            "job_source": JobsOption(runtime.intake),
             "jobs_prefix": prefix,
             "global_keyprefix": runtime.keys.prefix,
             "socket_timeout": 5,

@@ -99,6 +99,7 @@ class Runtime:
             WorkerIdTaken: another live process runs under this worker_id.
         """
         self.intake.slots = slots
+        self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._enter()
         process = Process(
             version=version(DISTRIBUTION),

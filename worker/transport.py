@@ -52,6 +52,23 @@ class JobSource(Protocol):
         ...
 
 
+class JobsOption:
+    """Carries the source through Celery's options. Remote control shows those, and must not show the jobs in hand."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: JobSource) -> None:
+        """Take what is carried."""
+        self.source = source
+
+    def __repr__(self) -> str:
+        return "<jobs>"
+
+    def __json__(self) -> str:
+        """Return what kombu's serializer writes in its place."""
+        return repr(self)
+
+
 class JobsAreNotKombus(Exception):
     """Something asked kombu to change a queue of jobs, such as ``celery purge``."""
 
@@ -165,7 +182,7 @@ class Transport(kombu_redis.Transport):
         """Consume no jobs yet."""
         super().__init__(client, **kwargs)
         self.jobs_prefix: str = client.transport_options["jobs_prefix"]
-        self._source: JobSource = client.transport_options["job_source"]
+        self._source: JobSource = client.transport_options["job_source"].source
         self._job_callbacks: dict[str, Any] = {}
 
     def consume_jobs(self, queue: str, callback: Any) -> None:

@@ -69,6 +69,10 @@ class TritonInference:
             log_upstream_errors=settings.log_upstream_errors,
         )
 
+    def limit(self, concurrency: int) -> None:
+        """Run so many inferences at once, where it is not the configuration that says how many; before the first."""
+        self._inferences.limit(concurrency)
+
     def close(self) -> None:
         """Close this thread's connections; it may be used again."""
         self._inferences.close()

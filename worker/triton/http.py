@@ -73,6 +73,10 @@ class HttpClients:
         # By hub, which is gevent's name for a thread: thread-locals are per greenlet once gevent has patched.
         self._clients: WeakKeyDictionary[gevent.hub.Hub, HttpClient] = WeakKeyDictionary()
 
+    def limit(self, concurrency: int) -> None:
+        """Let so many exchanges be under way at once, in threads that have not asked yet."""
+        self._concurrency = concurrency
+
     def exchange(self, request: Request, limits: Limits) -> Answer:
         """Send one request, once, and return its answer, whatever its status; no redirect is followed.
 
