@@ -2,8 +2,9 @@
 
 import signal
 from os import EX_OK
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import gevent
 import structlog
 from celery import Celery, Task, signals
 from celery.bootsteps import StartStopStep
@@ -19,6 +20,9 @@ from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
 from worker.runtime import Runtime
 from worker.transport import JobsOption
+
+if TYPE_CHECKING:
+    from greenlet import greenlet
 
 _LONGEST_RECONNECT_SECONDS: Final = 1.0
 _WRONG_USAGE: Final = 2
@@ -152,6 +156,7 @@ class SteadyPidbox(pidbox.gPidbox):
     def __init__(self, consumer: Any) -> None:
         """Keep the handlers of commands that read."""
         super().__init__(consumer)
+        self._listener: greenlet | None = None
         self.node.handlers = {
             name: handler
             for name, handler in control.Panel.data.items()
@@ -160,6 +165,7 @@ class SteadyPidbox(pidbox.gPidbox):
 
     def loop(self, consumer: Any) -> None:
         """Listen until the consumer closes."""
+        self._listener = gevent.getcurrent()
         while consumer.connection:
             try:
                 super().loop(consumer)
@@ -167,6 +173,12 @@ class SteadyPidbox(pidbox.gPidbox):
                 log.warning("remote_control.was_interrupted", exception=type(error).__name__)
             else:
                 return
+
+    def on_stop(self) -> None:
+        """End the listening now. Celery waits for its poll to end, a second of every drain, or for a Redis that is away."""
+        if self._listener is not None:
+            gevent.kill(self._listener)  # Its connection closes with it, and so the consumer and the channel.
+            self._listener = self.consumer = self.node.channel = None
 
 
 class SteadyControl(Control):
