@@ -27,7 +27,8 @@ def configure_logs(settings: Settings, stream: TextIO = sys.stderr) -> None:
             _renderer(as_json=as_json, stream=stream),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        # Text and line end in one write: lines of processes that share a stream must not mix.
+        logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=level, force=True)
