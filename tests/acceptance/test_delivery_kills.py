@@ -1,0 +1,123 @@
+"""A worker is killed: its jobs run again elsewhere within the lease and a second and a half, and each is settled once."""
+
+import json
+import time
+from typing import Final
+
+import pytest
+import redis
+
+from tests.acceptance.delivery import (
+    DETECTION_SECONDS,
+    LEASE,
+    attempt_codes,
+    held_by,
+    nothing_is_left,
+    runs_of,
+    settled_once,
+    wait_for_health,
+    wait_until_busy,
+)
+from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, models
+from tests.acceptance.gateway import QUEUE, codes, push_jobs, send_task, stock_producer, wait_for_results
+from tests.jobs import job_json
+from tests.witness import Witness
+from worker.keys import PRIORITIES
+
+JOBS: Final = 20
+URGENT_LIST: Final = QUEUE + PRIORITIES[2]
+
+
+def start(fleet: Fleet, worker_id: str) -> WorkerProcess:
+    """A worker that takes half of the jobs."""
+    return fleet.start(worker_id=worker_id, concurrency=JOBS // 2, lease_seconds=LEASE)
+
+
+def kill_one_of_two(client: redis.Redis, witness: Witness, victim: WorkerProcess, names: list[str]) -> float:
+    """Kill a worker with half of these jobs in its hands; return the seconds to the first re-run once all is as promised."""
+    witness.clear()
+    push_jobs(client, *names, prompt="sleep=0.6 work")
+    wait_until_busy(witness, JOBS)
+    lost = held_by(victim)
+    killed = time.time()
+    victim.kill()
+
+    results = wait_for_results(client, *names)
+    assert codes(results.values()) == [None] * JOBS
+    assert len(lost) == JOBS // 2
+    for name, result in results.items():
+        assert attempt_codes(result) == (["worker_lost", None] if name in lost else [None])
+        assert [attempt.worker_id for attempt in result.attempts][: len(result.attempts) - 1] == (
+            [victim.worker_id] if name in lost else []
+        )
+        assert len(runs_of(witness, name)) == len(result.attempts)
+    again = [runs_of(witness, name)[1].started_at - killed for name in lost]
+    assert max(again) < LEASE + DETECTION_SECONDS
+    return min(again)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
+def test_jobs_of_a_killed_worker_run_again_soon_and_are_settled_once(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness, kills: int
+) -> None:
+    """kill -9 of one of two workers, again and again: never before the lease is over, and never long after."""
+    workers = [start(fleet, "first"), start(fleet, "second")]
+    for kill in range(kills):
+        names = [f"k{kill}-{n}" for n in range(JOBS)]
+        victim, survivor = workers[kill % 2], workers[(kill + 1) % 2]
+        first = kill_one_of_two(valkey, witness, victim, names)
+        assert first > LEASE * 0.5
+        assert len(survivor.events("worker.declared_dead")) == 1
+        # The lease was ended with the jobs' return, so the same id begins at once.
+        workers[kill % 2] = start(fleet, victim.worker_id)
+
+    assert len(settled_once(valkey)) == kills * JOBS
+    assert nothing_is_left(valkey)
+
+
+@pytest.mark.leaves("/_kombu.binding.*")
+def test_jobs_of_a_killed_worker_are_next_in_line_in_their_old_order(
+    fleet: Fleet, valkey: redis.Redis, redis_url: str, witness: Witness
+) -> None:
+    """Whoever ends the dead run, here one that serves another model, puts each job back to the list it came from."""
+    victim = start(fleet, "victim")
+    names = [f"lost-{n}" for n in range(4)]
+    push_jobs(valkey, *names, prompt="sleep=9 work")
+    wait_until_busy(witness, 4)
+    valkey.lpush(URGENT_LIST, job_json(job_id="urgent", prompt="sleep=9 work"))
+    with stock_producer(redis_url) as producer:
+        send_task(producer, "by-celery", prompt="sleep=9 work")
+    wait_until_busy(witness, 6)
+    victim.kill()
+    push_jobs(valkey, "behind")
+
+    other = fleet.start(worker_id="other", lease_seconds=LEASE, **models(other="text_generation"))
+    wait_for_health(other, claims_reaped_total=6)
+    bare = [raw for raw in reversed(valkey.lrange(QUEUE, 0, -1)) if b'"job_id"' in raw]
+    assert [json.loads(raw)["job_id"] for raw in bare] == [*names, "behind"]
+    assert valkey.llen(QUEUE) == 6
+    assert [json.loads(raw)["job_id"] for raw in valkey.lrange(URGENT_LIST, 0, -1)] == ["urgent"]
+    lost = json.loads(valkey.lrange(KEYS.attempts("by-celery"), 0, -1)[0])
+    assert (lost["worker_id"], lost["code"]) == ("victim", "worker_lost")
+    assert not valkey.exists(KEYS.running, KEYS.claimants)
+
+
+def test_the_only_worker_killed_leaves_its_jobs_to_the_next_that_comes(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness
+) -> None:
+    """Nobody watched when it died. The same worker_id begins once the lease has stood still, and does those jobs first."""
+    only = fleet.start(worker_id="only", concurrency=1, lease_seconds=LEASE)
+    push_jobs(valkey, "lost", prompt="sleep=1.5 work")
+    wait_until_busy(witness, 1)
+    push_jobs(valkey, "behind", prompt="work")
+    only.kill()
+
+    started = time.monotonic()
+    again = fleet.start(worker_id="only", concurrency=1, lease_seconds=LEASE)
+    assert again.events("lease.was_awaited")
+    assert time.monotonic() - started > LEASE
+    results = wait_for_results(valkey, "lost", "behind")
+    assert [attempt_codes(result) for result in results.values()] == [["worker_lost", None], [None]]
+    assert [served.request_id.partition("/")[0] for served in witness.served()] == ["lost", "lost", "behind"]
+    assert nothing_is_left(valkey)
