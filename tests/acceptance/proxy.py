@@ -73,7 +73,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Cut every connection there is."""
-        for end in self._open:
+        for end in [*self._open]:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
@@ -121,10 +121,12 @@ class Proxy:
                     content = near.recv(_CHUNK)
                     asked = content if answered else asked + content
                     answered = False
+                    self._hold()
                     far.sendall(content)
                 else:
                     content = far.recv(_CHUNK)
                     answered = True
+                    self._hold()
                     if not self._may_pass(asked, content):
                         break
                     near.sendall(content)
@@ -133,6 +135,11 @@ class Proxy:
         for end in (near, far):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+            end.close()
+            self._open.remove(end)
+
+    def _hold(self) -> None:
+        """Wait until what has come may go on: at once, unless a line is to misbehave."""
 
     def _may_pass(self, asked: bytes, answered: bytes) -> bool:
         trap = next((trap for trap in self._traps if not trap.caught.is_set() and trap.fits(asked, answered)), None)

@@ -1,0 +1,253 @@
+"""Faults that are put into the workers' code on purpose: the judges must find each of them, or they are not worth their name.
+
+Some defects do harm only in a moment that hardly ever comes. Where that is so, the mutation also makes the moment longer; what
+makes it longer, alone, is a control: with it the judges must be content.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from unittest import mock
+
+import gevent
+
+from tasks import generate
+from tasks.delivery import Delivery, Duplicate
+from tasks.generate import Generation
+from tasks.job import GenerateJob
+from tasks.reading import JobIdentity
+from tasks.usage import Usage
+from tests.chaos.load import SHARES, Kind
+from tests.chaos.options import Options
+from tests.chaos.plan import FaultKind
+from worker import lua
+from worker.exchange import Exchange, ExchangeReply, Settle
+from worker.lease import Dead, Incarnation, LeaseWatch
+from worker.lease_keeper import LeaseKeeper
+from worker.ledger import Ledger
+from worker.triton.adapter import TritonInference
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change to a script: ``old`` is there exactly once."""
+
+    script: str
+    old: str
+    new: str
+
+    def apply(self, source: str) -> str:
+        """Return the changed script."""
+        if source.count(self.old) != 1:
+            raise StaleMutation(f"{self.script}.lua does not hold once: {self.old}")
+        return source.replace(self.old, self.new)
+
+
+class StaleMutation(Exception):
+    """A script has changed under a mutation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A fault in the workers' code, and what has to happen for it to do harm: which faults, to which kinds of jobs."""
+
+    edits: tuple[Edit, ...] = ()
+    patches: tuple[Callable[[], Any], ...] = ()
+    faults: frozenset[FaultKind] = frozenset()
+    more: Mapping[Kind, float] = field(default_factory=dict)
+    lease_seconds: float = 1.0
+
+
+def mutate(name: str) -> None:
+    """Put a mutation into this process' code, for good."""
+    mutation = {**MUTATIONS, **CONTROLS}[name]
+    edits = {edit.script: [one for one in mutation.edits if one.script == edit.script] for edit in mutation.edits}
+    load = lua.load
+
+    def mutated(script: str) -> str:
+        source = load(script)
+        for edit in edits.get(script, ()):
+            source = edit.apply(source)
+        return source
+
+    mock.patch.object(lua, "load", mutated).start()
+    for patch in mutation.patches:
+        patch()
+
+
+def provoking(name: str, seed: int) -> Options:
+    """Return the run in which a mutation does harm."""
+    mutation = {**MUTATIONS, **CONTROLS}[name]
+    return Options(
+        seed=seed,
+        seconds=8,
+        jobs=120,
+        workers=2,
+        faults=mutation.faults,
+        every=2.0,
+        lease_seconds=mutation.lease_seconds,
+        mutation=name,
+        shares={**SHARES, **mutation.more},
+        patience_seconds=6 + 2 * mutation.lease_seconds,
+    )
+
+
+def _drop_claims_first() -> None:
+    exchange = Ledger.exchange
+
+    def in_two_steps(self: Ledger, asked: Exchange, now: str) -> ExchangeReply:
+        tags = [commit.tag for commit in asked.commits if isinstance(commit, Settle)]
+        if tags:
+            self.scripts.run([["HDEL", self.keys.claims(self.incarnation()), *tags]])
+            gevent.sleep(0.15)
+        return exchange(self, asked, now)
+
+    mock.patch.object(Ledger, "exchange", in_two_steps).start()
+
+
+def _count_no_answer() -> None:
+    infer = TritonInference.infer
+
+    def miscounted(self: TritonInference, job: GenerateJob, request_id: str) -> Generation:
+        generation = infer(self, job, request_id)
+        usage = Usage.of(prompt_tokens=generation.usage.prompt_tokens, completion_tokens=0)
+        return replace(generation, usage=usage)
+
+    mock.patch.object(TritonInference, "infer", miscounted).start()
+
+
+def _take_each_second_for_the_same() -> None:
+    def second(_delivery: Delivery, identity: JobIdentity) -> Duplicate:
+        return Duplicate(identity)
+
+    mock.patch.object(generate, "_second", second).start()
+
+
+def _trust_the_lease() -> None:
+    mock.patch.object(Incarnation, "is_trusted", return_value=True).start()
+
+
+_LATE_SECONDS: Final = 4.0
+
+
+def _learn_late() -> None:
+    """Have a worker learn late that it was declared dead."""
+    look = LeaseKeeper.look
+
+    def looked(self: LeaseKeeper) -> bool:
+        held = look(self)
+        if not held:
+            gevent.sleep(_LATE_SECONDS / 2)
+        return held
+
+    mock.patch.object(LeaseKeeper, "look", looked).start()
+
+
+def _reap_late() -> None:
+    """Have workers act late on what they saw of others."""
+    look, verdicts = LeaseWatch.look, list[tuple[float, Dead]]()
+
+    def looked(self: LeaseWatch, leases: Mapping[str, str], claimants: frozenset[str], now_ms: float) -> list[Dead]:
+        known = {dead for _, dead in verdicts}
+        verdicts.extend((time.monotonic(), dead) for dead in look(self, leases, claimants, now_ms) if dead not in known)
+        due = [verdict for verdict in verdicts if time.monotonic() - verdict[0] > _LATE_SECONDS]
+        verdicts[:] = [verdict for verdict in verdicts if verdict not in due]
+        return [dead for _, dead in due]
+
+    mock.patch.object(LeaseWatch, "look", looked).start()
+
+
+_KILLS: Final = frozenset({FaultKind.WORKER_KILL})
+_STALLS: Final = frozenset({FaultKind.LINE_STALL, FaultKind.WORKER_FREEZE})
+_LONG: Final = {Kind.LONG: 60.0}
+
+MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "settle-without-guard": Mutation(
+        (Edit("settle_if_claimed", "redis.call('HEXISTS', claims, tag) == 0", "false"),), faults=_STALLS, more=_LONG
+    ),
+    "settle-without-marker": Mutation(
+        (
+            Edit("settle_if_claimed", "redis.call('EXISTS', marker) == 1", "false"),
+            Edit("standing", "if settled_as then", "if false then"),
+        ),
+        more={Kind.TWICE: 60},
+    ),
+    "drop-before-settle": Mutation(
+        (Edit("settle_if_claimed", "redis.call('HEXISTS', claims, tag) == 0", "false"),),
+        (_drop_claims_first,),
+        faults=_KILLS,
+    ),
+    "claim-without-lease": Mutation(
+        (Edit("claim_from_queues", "not lease or string.match(lease, '^(%S+) ') ~= incarnation", "false"),),
+        (_trust_the_lease, _learn_late),
+        faults=_STALLS,
+    ),
+    "reap-without-compare": Mutation(
+        (Edit("reap_if_stood_still", "if lease ~= stood then return -1 end", ""),),
+        (_reap_late,),
+        faults=_STALLS,
+        more=_LONG,
+    ),
+    "reap-returns-nothing": Mutation(
+        (Edit("reap_if_stood_still", "redis.call('RPUSH', list, raw)", ""),), faults=_KILLS, more=_LONG
+    ),
+    "reap-writes-no-attempt": Mutation(
+        (Edit("reap_if_stood_still", "redis.call('RPUSH', attempts", "redis.call('PUBLISH', attempts"),),
+        faults=_KILLS,
+        more=_LONG,
+    ),
+    "return-drops": Mutation(
+        (Edit("return_if_claimed", "redis.call('RPUSH', list, raw)", ""),),
+        faults=frozenset({FaultKind.WORKER_DRAIN}),
+        more=_LONG,
+    ),
+    "retry-loses-bytes": Mutation(
+        (Edit("retry_if_claimed", "'\\n' .. list .. '\\n' .. raw)", "'\\n' .. list .. '\\n' .. job_id)"),),
+        more={Kind.RAISING: 20},
+    ),
+    "usage-miscounted": Mutation(patches=(_count_no_answer,)),
+    "claim-unwritten": Mutation(
+        (
+            Edit(
+                "claim_from_queues",
+                "redis.call('HSET', claims, tag, list .. '\\n' .. job_id .. '\\n' .. now_ms .. '\\n' .. raw)",
+                "",
+            ),
+        ),
+    ),
+    "claim-repeated-as-new": Mutation(
+        (Edit("claim_from_queues", "if found_by_an_earlier_try() then", "if false then"),),
+        faults=frozenset({FaultKind.LINE_LOSE}),
+    ),
+    "renew-revives": Mutation(
+        (
+            Edit(
+                "renew_if_held",
+                "local held = 0",
+                "local held = 0\nif not lease then\n  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' 1 ' .. ARGV[3])\n"
+                "  held = 1\nend",
+            ),
+        ),
+        faults=_STALLS,
+    ),
+    "cancel-ignored": Mutation(
+        (
+            Edit("standing", "redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1", "false"),
+            Edit("settle_if_claimed", "heed_cancel == '1'", "false"),
+        ),
+        more={Kind.CANCELLED_LATER: 20, Kind.CANCELLED_BEFORE: 10},
+    ),
+    "duplicate-run-at-once": Mutation(
+        (Edit("standing", "if record then return 'held'", "if false then return 'held'"),), more={Kind.TWICE: 90}
+    ),
+    "conflict-taken-for-duplicate": Mutation(patches=(_take_each_second_for_the_same,), more={Kind.CONFLICT: 20}),
+    "result-kept-for-ever": Mutation((Edit("settle_if_claimed", ", 'EX', result_ttl)", ")"),)),
+}
+"""By name."""
+
+CONTROLS: Final[Mapping[str, Mutation]] = {
+    "learns-late": Mutation(patches=(_learn_late,), faults=_STALLS),
+    "reaps-late": Mutation(patches=(_reap_late,), faults=_STALLS, more=_LONG),
+}
+"""What only makes moments longer: no promise may break."""
