@@ -74,6 +74,7 @@ class Intake:
     """When Redis last answered, on the monotonic clock."""
 
     _held: dict[str, Delivery] = field(default_factory=dict)
+    _lost: dict[str, Delivery] = field(default_factory=dict)
     _opening: dict[str, tuple[Delivery, Open]] = field(default_factory=dict)
     _deliveries: deque[Delivery] = field(default_factory=deque)
     _done: list[Done] = field(default_factory=list)
@@ -117,9 +118,11 @@ class Intake:
 
     def finish(self, delivery: Delivery, outcome: Outcome) -> None:
         """Take a delivery's outcome; it is committed with all that wait. The slot is free from here on."""
-        if self._held.pop(delivery.tag, None) is None:
+        was_lost = self._lost.pop(delivery.tag, None) is not None
+        if self._held.pop(delivery.tag, None) is None and not was_lost:
             log.info("job.outcome_dropped", tag=delivery.tag, model=delivery.queue_model)
             return
+        # What was lost is committed all the same: the ledger refuses it, and then learns what was spent.
         if not isinstance(outcome, (DeadLetter, Duplicate)):
             self.gate.observe(delivery.queue_model, outcome.error)
         self._put_down(Done(delivery, outcome, as_commit(delivery, outcome)))
@@ -132,7 +135,7 @@ class Intake:
 
     def forget(self) -> None:
         """Let go of everything that is claimed: this run was declared dead, and its jobs are others' now."""
-        self._held.clear()
+        self._lost, self._held = self._held, {}
         self._opening.clear()
         self._deliveries.clear()
         self._wake.set()

@@ -4,7 +4,7 @@ Every step is a script guarded by the claim it is about (worker/lua), so a whole
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
 import structlog
@@ -80,6 +80,9 @@ class Ledger:
         commands += [calls.claim(asked.claim)] if asked.claim else []
         replies = self.scripts.run(commands)
         claimed = _claimed(replies.pop(), asked.claim, self.keys) if asked.claim else None
+        if claimed and calls.incarnation != self.incarnation():
+            # The lease was lost while the reply was on its way: these jobs have gone back, and are not ours to run.
+            claimed = replace(claimed, claims=())
         opened = tuple(_opened(reply) for reply in replies.pop()) if asked.opens else ()
         words = {
             commit.tag: word

@@ -104,7 +104,8 @@ def last_attempt(outcome: Outcome | None) -> Attempt | None:
 def _amendment(delivery: Delivery, worker_id: str, attempt: Attempt) -> exchange.Amend | None:
     """Return what corrects the ledger of a job whose claim was lost while it ran here: the run did end, and spent this.
 
-    The reaper wrote the attempt down as lost, in the very words that are made here again (lua/reap_if_stood_still.lua).
+    The reaper wrote the attempt down as lost, in the very words that are made here again (lua/reap_if_stood_still.lua). But
+    for the code and what was spent it stays as it is: by that a settlement finds it (lua/settle_if_claimed.lua).
     """
     if delivery.job_id is None:
         return None
@@ -117,5 +118,6 @@ def _amendment(delivery: Delivery, worker_id: str, attempt: Attempt) -> exchange
             "usage": None,
         }
     )
-    was = attempt.model_copy(update={"code": AttemptCode.LEASE_LOST})
+    spent = {"code": AttemptCode.LEASE_LOST, "inference_ms": attempt.inference_ms, "usage": attempt.usage}
+    was = lost.model_copy(update=spent)
     return exchange.Amend(delivery.job_id, lost.model_dump_json(), was.model_dump_json())

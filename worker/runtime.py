@@ -49,6 +49,9 @@ DISTRIBUTION: Final = "speedinfer-triton-worker"
 _LAST_COMMIT_SECONDS: Final = 5.0
 """How long the last outcomes may take to reach Redis; claims that do not get away then are found by the next worker."""
 
+_LATE_ANSWER_SECONDS: Final = 0.5
+"""How long inferences go on whose lease was lost."""
+
 _REDIS_LOOK_SECONDS: Final = 0.5
 _STOOD_STILL_MS: Final = 3 * SWEEP_MS
 """How old the last exchange may be in a worker that consumes: there is one in each sweep at least."""
@@ -150,7 +153,7 @@ class Runtime:
             for delivery in held:
                 is_running = delivery.tag in self._running
                 self.intake.give_back(delivery, drained(delivery, self.settings.worker_id) if is_running else None)
-            self._kill_running()
+            gevent.killall(list(self._running.values()), block=False)
             log.warning("worker.gave_jobs_back", jobs=len(held))
             if not self.intake.idle().wait(_LAST_COMMIT_SECONDS):
                 log.error("worker.left_claims", reason="Redis does not answer")
@@ -198,12 +201,9 @@ class Runtime:
         )
 
     def _abandon(self) -> None:
-        """Stop what runs for a lease that was lost: it is being run elsewhere, and could not be settled from here."""
+        """Stop what runs for a lost lease. What came in while this process stood still is still heard: the ledger wants it."""
         self.intake.forget()
-        self._kill_running()
-
-    def _kill_running(self) -> None:
-        gevent.killall(list(self._running.values()), block=False)
+        gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.killall, list(self._running.values()), block=False)
 
     def _link(self) -> RedisLink:
         return RedisLink(self.settings.redis_url.get_secret_value())

@@ -50,6 +50,9 @@ class Tally:
                 if word == _SETTLED:
                     usage = result.usage.model_dump() if result.usage else None
                     about.info("job.settled", status=result.status, usage=usage, **result.timings.model_dump())
+            case Retry(identity, attempt) if word != _SETTLED:
+                self._wasted(attempt.usage)
+                self._claim_lost(about.bind(job_id=identity.job_id))
             case Retry(identity, attempt, delay_ms, error):
                 self.retried_total += 1
                 self._wasted(attempt.usage)
@@ -78,8 +81,7 @@ class Tally:
             self.duplicates_total += 1
             about.warning("job.was_settled_before")
         elif word != _SETTLED:
-            self.claims_lost_total += 1
-            about.warning("claim.was_lost")
+            self._claim_lost(about)
         elif error is None:
             self.succeeded_total += 1
             self.consecutive_failures = 0
@@ -87,6 +89,10 @@ class Tally:
         else:
             self.failed_total += 1
             self._failed(error)
+
+    def _claim_lost(self, about: structlog.stdlib.BoundLogger) -> None:
+        self.claims_lost_total += 1
+        about.warning("claim.was_lost")
 
     def _failed(self, error: JobError) -> None:
         self.last_error_code = error.code

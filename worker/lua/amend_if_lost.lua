@@ -7,8 +7,8 @@
 
 local replies = {}
 for i = 1, #KEYS do
-  local replaced = redis.call('LREM', KEYS[i], -1, ARGV[2 * i - 1])
-  if replaced > 0 then redis.call('RPUSH', KEYS[i], ARGV[2 * i]) end
-  replies[i] = replaced
+  local place = redis.call('LPOS', KEYS[i], ARGV[2 * i - 1])
+  if place then redis.call('LSET', KEYS[i], place, ARGV[2 * i]) end
+  replies[i] = place and 1 or 0
 end
 return replies

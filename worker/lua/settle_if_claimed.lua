@@ -21,6 +21,20 @@ local function drop(tag, job_id)
   if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
 end
 
+-- A run that was written down as lost may have turned out to have ended, after its ledger was read for this result.
+local function with_late_attempts(job_id, result)
+  local LOST = '"code":"worker_lost","inference_ms":null,"usage":null}'
+  if not string.find(result, LOST, 1, true) then return result end
+  for _, attempt in ipairs(redis.call('LRANGE', prefix .. 'attempts:' .. job_id, 0, -1)) do
+    local known_by = string.match(attempt, '^(.*)"code":"lease_lost"')
+    if known_by then
+      local first, last = string.find(result, known_by .. LOST, 1, true)
+      if first then result = string.sub(result, 1, first - 1) .. attempt .. string.sub(result, last + 1) end
+    end
+  end
+  return result
+end
+
 local function settle(tag, job_id, model, status, fingerprint, result, heed_cancel)
   local marker = prefix .. 'settled:' .. job_id
   local claim = incarnation .. '/' .. tag
@@ -32,6 +46,7 @@ local function settle(tag, job_id, model, status, fingerprint, result, heed_canc
     return 0
   end
   if heed_cancel == '1' and redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 2 end
+  result = with_late_attempts(job_id, result)
   local stream_id = redis.call('XADD', settlements, '*',
     'job_id', job_id, 'status', status, 'model', model, 'result', result)
   redis.call('HSET', marker, 'fingerprint', fingerprint, 'status', status, 'stream_id', stream_id, 'claim', claim)
