@@ -6,6 +6,7 @@ key, after the namespace               type    lives                   written b
 ``jobs:<model>``                       list    while it holds jobs     gateway, workers (returns) workers
 ``jobs:<model>\x06\x16<3|6|9>``        list    the same                Celery producers, by kombu workers
 ``claims:<incarnation>``               hash    while it holds claims   that run of a worker       the same
+``calls:<incarnation>``                string  1 hour                  that run of a worker       the same
 ``waiting``                            zset    while it holds jobs     workers                    any worker
 ``attempts:<job_id>``                  list    settled_ttl_seconds     workers                    workers
 ``settlements``                        stream  trimmed by its readers  workers                    settlement consumers

@@ -14,7 +14,8 @@
 -- with claim = {tag, list, raw, job_id or '', 1 if expired, attempts as JSON...}.
 --
 -- A repeat after a lost reply is safe: whoever lost it has settled none of its claims, so the first tag of the call is
--- still there, and the same claims are returned again.
+-- still there, and the same claims are returned again. A call that arrives after a later one, over a connection that was
+-- given up long ago, claims nothing: nobody would run it.
 
 local claims, waiting = KEYS[1], KEYS[2]
 local prefix, call = ARGV[1], ARGV[2]
@@ -106,6 +107,12 @@ end
 
 local found = claims_of_an_earlier_try()
 if #found > 0 then return {now_ms, next_due(), {}, {}, found} end
+
+-- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
+local latest = prefix .. 'calls:' .. string.sub(claims, #prefix + #'claims:' + 1)
+if tonumber(redis.call('GET', latest) or 0) > tonumber(call) then return {now_ms, next_due(), {}, {}, {}} end
+redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
+redis.call('SET', latest, call, 'EX', 3600)
 
 local returned = return_due_retries()
 
