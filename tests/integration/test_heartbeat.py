@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from tests.committer_contract import KEYS
+from tests.integration.bench import Ledgers
 from worker.clock import MonotonicClock, RedisClock
 from worker.heartbeat import Heartbeat
 from worker.redis_link import RedisLink, RedisUnavailable
@@ -20,9 +21,9 @@ FIELDS = {"state": "ready", "heartbeat_at": "now"}
 class Rig:
     """A heartbeat, and the clock that it tells the time."""
 
-    def __init__(self, url: str, every_seconds: float = 5.0) -> None:
+    def __init__(self, link: RedisLink, every_seconds: float = 5.0) -> None:
         self.clock = RedisClock(MonotonicClock())
-        self.heartbeat = Heartbeat(RedisLink(url, socket_timeout=0.3), KEYS, "triton-01", every_seconds, self.clock)
+        self.heartbeat = Heartbeat(link, KEYS, "triton-01", every_seconds, self.clock)
         self.said = 0
 
     def fields(self) -> dict[str, str]:
@@ -40,6 +41,12 @@ class Rig:
             greenlet.kill()
 
 
+@pytest.fixture
+def link(redis_url: str, ledgers: Ledgers) -> RedisLink:
+    """A connection to the session's Valkey."""
+    return ledgers.link(redis_url)
+
+
 def until(holds: Callable[[], object], seconds: float = 5.0) -> None:
     """Wait, letting greenlets run, until something holds."""
     deadline = time.monotonic() + seconds
@@ -54,10 +61,10 @@ def server_ms(client: redis.Redis) -> int:
     return seconds * 1000 + micros // 1000
 
 
-def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, link: RedisLink) -> None:
     """The key lives for three beats; the registry has the worker by Redis' time."""
     before = server_ms(valkey)
-    Rig(redis_url).heartbeat.beat(FIELDS)
+    Rig(link).heartbeat.beat(FIELDS)
     after = server_ms(valkey)
     assert valkey.hgetall(KEYS.worker("triton-01")) == {b"state": b"ready", b"heartbeat_at": b"now"}
     assert 14_000 < valkey.pttl(KEYS.worker("triton-01")) <= 15_000
@@ -66,9 +73,9 @@ def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, redi
     assert before <= score <= after
 
 
-def test_a_repeat_writes_the_same_again(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_repeat_writes_the_same_again(valkey: redis.Redis, link: RedisLink) -> None:
     """And renews its time."""
-    rig = Rig(redis_url)
+    rig = Rig(link)
     rig.heartbeat.beat(FIELDS)
     valkey.pexpire(KEYS.worker("triton-01"), 1000)
     rig.heartbeat.beat({"state": "draining"})
@@ -77,33 +84,33 @@ def test_a_repeat_writes_the_same_again(valkey: redis.Redis, redis_url: str) -> 
     assert valkey.zcard(KEYS.workers) == 1
 
 
-def test_a_beat_tells_redis_time(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_beat_tells_redis_time(valkey: redis.Redis, link: RedisLink) -> None:
     """Of which this process' own clock knows nothing."""
-    rig = Rig(redis_url)
+    rig = Rig(link)
     rig.heartbeat.beat(FIELDS)
     assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
 
 
-def test_redis_time_can_be_learned_without_a_beat(valkey: redis.Redis, redis_url: str) -> None:
+def test_redis_time_can_be_learned_without_a_beat(valkey: redis.Redis, link: RedisLink) -> None:
     """Before anything is written with it."""
-    rig = Rig(redis_url)
+    rig = Rig(link)
     rig.heartbeat.sync_clock()
     assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
     assert not valkey.exists(KEYS.worker("triton-01"), KEYS.workers)
 
 
-def test_a_forgotten_script_is_loaded_again(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_forgotten_script_is_loaded_again(valkey: redis.Redis, link: RedisLink) -> None:
     """As after a restart of the server."""
-    rig = Rig(redis_url)
+    rig = Rig(link)
     rig.heartbeat.beat(FIELDS)
     valkey.script_flush()
     rig.heartbeat.beat(FIELDS)
     assert valkey.exists(KEYS.worker("triton-01"))
 
 
-def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, link: RedisLink) -> None:
     """From both; others stay."""
-    rig = Rig(redis_url)
+    rig = Rig(link)
     valkey.zadd(KEYS.workers, {"triton-02": 1})
     rig.heartbeat.beat(FIELDS)
     rig.heartbeat.leave()
@@ -111,26 +118,26 @@ def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, redis_url: str) -> No
     assert valkey.zrange(KEYS.workers, 0, -1) == [b"triton-02"]
 
 
-def test_it_beats_regularly(valkey: redis.Redis, redis_url: str) -> None:
+def test_it_beats_regularly(valkey: redis.Redis, link: RedisLink) -> None:
     """Each time with what is so then."""
-    rig = Rig(redis_url, every_seconds=0.02)
+    rig = Rig(link, every_seconds=0.02)
     with rig.beating():
         until(lambda: rig.said >= 4)
     assert int(valkey.hget(KEYS.worker("triton-01"), "said") or 0) >= 3
 
 
-def test_a_change_is_told_at_once(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_change_is_told_at_once(valkey: redis.Redis, link: RedisLink) -> None:
     """Not at the next beat."""
-    rig = Rig(redis_url, every_seconds=60)
+    rig = Rig(link, every_seconds=60)
     with rig.beating():
         until(lambda: rig.said == 1)
         rig.heartbeat.beat_soon()
         until(lambda: valkey.hget(KEYS.worker("triton-01"), "said") == b"2")
 
 
-def test_a_change_while_a_beat_is_under_way_is_told_by_another(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_change_while_a_beat_is_under_way_is_told_by_another(valkey: redis.Redis, link: RedisLink) -> None:
     """What it says may be of before the change."""
-    rig = Rig(redis_url, every_seconds=60)
+    rig = Rig(link, every_seconds=60)
 
     def change_while_told() -> dict[str, str]:
         if rig.said == 0:
@@ -142,9 +149,9 @@ def test_a_change_while_a_beat_is_under_way_is_told_by_another(valkey: redis.Red
     greenlet.kill()
 
 
-def test_a_server_that_is_away_is_waited_for(durable_valkey: ValkeyServer) -> None:
+def test_a_server_that_is_away_is_waited_for(durable_valkey: ValkeyServer, ledgers: Ledgers) -> None:
     """Meanwhile the key's time to live says that nothing is known of the worker."""
-    rig = Rig(durable_valkey.url, every_seconds=0.02)
+    rig = Rig(ledgers.link(durable_valkey.url, 0.3), every_seconds=0.02)
     with rig.beating():
         until(lambda: rig.said >= 1)
         durable_valkey.kill()
@@ -157,10 +164,10 @@ def test_a_server_that_is_away_is_waited_for(durable_valkey: ValkeyServer) -> No
             until(lambda: client.exists(KEYS.worker("triton-01")))
 
 
-def test_a_refused_beat_ends_no_heartbeat(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_refused_beat_ends_no_heartbeat(valkey: redis.Redis, link: RedisLink) -> None:
     """Such as for a key that is of another type; it beats again when that is mended."""
     valkey.set(KEYS.worker("triton-01"), "no hash", px=60_000)
-    rig = Rig(redis_url, every_seconds=0.01)
+    rig = Rig(link, every_seconds=0.01)
     with rig.beating():
         until(lambda: rig.said >= 2)
         valkey.delete(KEYS.worker("triton-01"))

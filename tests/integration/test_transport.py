@@ -136,6 +136,18 @@ class TestJobs:
         assert state(valkey) == before
         assert source.given_back == []
 
+    def test_acknowledging_costs_no_round_trip(
+        self, valkey: redis.Redis, connection: Connection, source: Source
+    ) -> None:
+        """The stock transport pays two commands for each."""
+        _, messages = consume(connection, QUEUE)
+        source.deliver(*(delivery(tag=f"1.{n}") for n in range(10)))
+        before = _commands(valkey)
+        connection.drain_events(timeout=1)
+        for message in messages:
+            message.ack()
+        assert _commands(valkey) - before == 1
+
     def test_closing_restores_nothing_and_stops_claiming(
         self, valkey: redis.Redis, connection: Connection, source: Source
     ) -> None:
@@ -256,3 +268,7 @@ class TestEverythingElse:
         assert heard == ["ping"]
         left = [key for key in valkey.scan_iter() if valkey.ttl(key) == -1]
         assert left == []
+
+
+def _commands(client: redis.Redis) -> int:
+    return int(client.info("stats")["total_commands_processed"])
