@@ -8,9 +8,11 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from benchmarks.load import NotAllSettled, RanDry
 from benchmarks.machine import Machine
 from benchmarks.plan import FULL, QUICK, ROOT, WORKLOADS, UnknownWorkload, Workload, chosen
 from benchmarks.report import Findings, page, show
+from benchmarks.sides import DirectLoopEnded
 from benchmarks.stage import measure_added_time, measure_idle, measure_load, triton_with, valkey
 from worker.sandbox.errors import SandboxError
 from worker.sandbox.valkey_server import Fsync
@@ -67,6 +69,9 @@ def main(
         found = _measure(workloads, parts, quick=quick, fsync=fsync, console=console)
     except UnknownWorkload as error:
         raise typer.BadParameter(f"{error}, {', '.join(Part)}") from None
+    except (DirectLoopEnded, NotAllSettled, RanDry) as error:
+        console.print(f"benchmarks: {error}", style="red", markup=False)
+        raise typer.Exit(1) from None
     except SandboxError as error:
         console.print(f"benchmarks: {error}", style="red", markup=False)
         raise typer.Exit(3) from None

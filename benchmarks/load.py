@@ -82,7 +82,9 @@ class Loaded:
         pipe.delete(self.side.queue)
         left, _ = pipe.execute()
         if not left:
-            raise RanDry(f"{self.side.name} emptied its queue within the window: raise the workload's most_per_second")
+            raise RanDry(
+                f"{self.side.name} emptied its queue within the window: raise the side's most_per_second, or the workload's"
+            )
         self.given -= left
 
     def _missing(self) -> int:

@@ -39,6 +39,11 @@ class Machine:
     load_before: float
     versions: Mapping[str, str]
 
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether others took more than a quarter of the cores before the run."""
+        return self.load_before > self.cores / 4
+
     @classmethod
     def of(cls, redis_url: str, triton_url: str) -> Self:
         """Look at this machine, and ask the servers for their versions."""

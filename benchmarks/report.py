@@ -94,9 +94,12 @@ def _origin(found: Findings) -> str:
     line = (
         f"Written by `make bench` (`python -m benchmarks`) on {found.machine.date}; any edit is lost with the next run."
     )
+    doubts = []
     if found.quick:
-        line += " **This was a quick run: its windows are too short for its figures to be quoted.**"
-    return line
+        doubts.append("**This was a quick run: its windows are too short for its figures to be quoted.**")
+    if found.machine.is_busy:
+        doubts.append("**The machine had other work before the run, which these figures bear.**")
+    return "\n\n".join([line, *doubts])
 
 
 def _machine_table(machine: Machine) -> str:

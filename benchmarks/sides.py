@@ -46,6 +46,8 @@ class QueueSide:
     settlements: str
     encode: Callable[[str], bytes]
     may_leave_jobs: bool
+    most_per_second: int
+    """More jobs than it does in a second of any workload."""
 
 
 class StockWorker(EmbeddedServer):
@@ -156,6 +158,7 @@ def ours(redis_url: str, triton_url: str, workload: Workload, *, models: int = 1
         keys.settlements,
         lambda job_id: template.replace(_MARKER, job_id).encode(),
         may_leave_jobs=False,
+        most_per_second=9_000,
     )
 
 
@@ -172,6 +175,7 @@ def stock(redis_url: str, triton_url: str, workload: Workload, *, multiplier: in
         stock_celery.SETTLEMENTS,
         _published(redis_url, client, workload),
         may_leave_jobs=True,
+        most_per_second=2_500,
     )
 
 

@@ -35,7 +35,6 @@ def valkey(fsync: Fsync) -> ValkeyServer:
 def measure_load(triton_url: str, workload: Workload, pace: Pace, fsync: Fsync, say: Say) -> Rounds:
     """Return the windows of all sides under load, taken in turns."""
     seconds = pace.window_seconds(workload)
-    jobs = round(workload.most_per_second * (pace.warm_seconds + seconds))
     windows: dict[str, list[Window]] = {}
     with valkey(fsync) as server, _sides(server.url, triton_url, workload) as (direct, queues):
         loaded = {side.name: Loaded(side) for side in queues}
@@ -45,6 +44,8 @@ def measure_load(triton_url: str, workload: Workload, pace: Pace, fsync: Fsync, 
                 if name == DIRECT:
                     window = direct.window(pace.warm_seconds, seconds)
                 else:
+                    most = min(workload.most_per_second, loaded[name].side.most_per_second)
+                    jobs = round(most * (pace.warm_seconds + seconds))
                     window = loaded[name].window(jobs, pace.warm_seconds, seconds)
                 windows.setdefault(name, []).append(window)
                 say(f"{workload.name}, round {number + 1}: {name} {window.jobs_per_second:,.0f} jobs/s")

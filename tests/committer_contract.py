@@ -129,6 +129,14 @@ class CommitterContract:
         assert again.claims == first.claims
         assert bench.queued() == jobs("c")
 
+    def test_a_call_that_arrives_after_a_later_one_claims_nothing(self, bench: Bench) -> None:
+        """It comes over a connection that was given up long ago; nobody would run what it claims."""
+        claim(bench, number=5)
+        bench.push(*jobs("a"))
+        assert claim(bench, number=4).claims == ()
+        assert bench.queued() == jobs("a")
+        assert claim(bench, number=4, incarnation="triton-01:b").claims != ()
+
     def test_models_take_turns_within_a_call(self, bench: Bench) -> None:
         """One job of each model in turn, so a full queue does not hold up another."""
         bench.push(*jobs("a1", "a2", "a3"))

@@ -60,6 +60,8 @@ class RedisModel:
     duplicates: list[bytes] = field(default_factory=list)
     dead_letters: list[tuple[str, str, bytes]] = field(default_factory=list)
     """(queue, reason, raw)."""
+    latest: dict[str, int] = field(default_factory=dict)
+    """Incarnation to the number of its last call."""
 
     def push(self, queue: str, raw: bytes) -> None:
         """Do what a gateway's LPUSH does."""
@@ -115,6 +117,9 @@ class RedisModel:
         again = self._claims_of_an_earlier_try(incarnation, asked.number)
         if again:
             return Claimed(self.now_ms, self._next_due(), frozenset(), frozenset(), again)
+        if self.latest.get(incarnation, 0) > asked.number:
+            return Claimed(self.now_ms, self._next_due(), frozenset(), frozenset(), ())
+        self.latest[incarnation] = asked.number
         returned = self._return_due_retries()
         taking = _Taking(self, incarnation, asked.number)
         taking.in_turn(asked.open, asked.wanted)

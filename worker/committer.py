@@ -64,6 +64,7 @@ class Committer:
         if self.reachable:
             log.warning("redis.became_unavailable", reason=str(error))
         self.reachable = False
+        self._tied = None  # Else the claim on the next connection would look before the doorbell is tied to it.
 
     def _found(self) -> None:
         if not self.reachable:

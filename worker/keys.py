@@ -9,6 +9,7 @@ key, after the namespace               type    lives                   written b
 ``claims``                             set     while there are claims  workers                    workers
 ``running``                            hash    while there are claims  workers                    workers
 ``leases``                             hash    1 day after a renewal   workers                    workers
+``calls:<incarnation>``                string  1 hour                  that run of a worker       the same
 ``waiting``                            zset    while it holds jobs     workers                    any worker
 ``attempts:<job_id>``                  list    settled_ttl_seconds     workers                    workers
 ``settlements``                        stream  trimmed by its readers  workers                    settlement consumers

@@ -5,7 +5,7 @@ Celery only when it is claimed, as a message made in memory, and kombu neither a
 """
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from kombu.transport import redis as kombu_redis
@@ -15,8 +15,11 @@ from tasks.delivery import Delivery
 from tasks.job import TASK_NAME
 
 DELIVERY_HEADER: Final = "speedinfer-delivery"
-_REPLY_SECONDS: Final = 600
-"""How long a queue for replies to remote control lives, with its binding; kombu itself would keep them for ever."""
+_REPLY_MS: Final = 600_000
+"""How long a queue for replies to remote control lives, with its binding; kombu itself would keep them for ever.
+
+Always given by PEXPIRE: kombu's client puts its prefix before that command's key, and not before EXPIRE's.
+"""
 
 
 class Ready(Protocol):
@@ -102,6 +105,7 @@ class Channel(kombu_redis.Channel):
     QoS: Any = QoS
     connection: Any
     _fanout_queues: dict[str, tuple[str, str]]
+    _q_for_pri: Callable[[str, int], str]
 
     def _is_jobs(self, queue: str) -> bool:
         return queue.startswith(self.connection.jobs_prefix)
@@ -147,16 +151,19 @@ class Channel(kombu_redis.Channel):
         key = self.keyprefix_queue % (exchange,)
         with self.conn_or_acquire() as client:
             client.sadd(key, self.sep.join([routing_key or "", pattern or "", queue or ""]))
-            client.expire(key, _REPLY_SECONDS)
+            client.pexpire(key, _REPLY_MS)
 
     def maybe_refresh_binding_expiry(self) -> None:
         """Do nothing: the bindings above live long enough for a reply."""
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        if self._is_jobs(queue):
+            # Its name is a whole key; kombu puts the prefix of all keys before it.
+            super()._put(queue.removeprefix(self.global_keyprefix), message, **kwargs)
+            return
         super()._put(queue, message, **kwargs)
-        if not self._is_jobs(queue):
-            with self.conn_or_acquire() as client:
-                client.expire(queue, _REPLY_SECONDS)
+        with self.conn_or_acquire() as client:
+            client.pexpire(self._q_for_pri(queue, self._get_message_priority(message, reverse=False)), _REPLY_MS)
 
     def _purge(self, queue: str) -> int:
         if self._is_jobs(queue):

@@ -6,8 +6,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import redis
 
@@ -19,6 +20,9 @@ from worker.sandbox.places import log_tail
 ROOT: Final = Path(__file__).parents[2]
 BIN: Final = ROOT / ".venv" / "bin"
 KEYS: Final = Keys("speedinfer")
+
+Client: TypeAlias = Any
+"""A client of redis-py. Its types cannot say that it waits and answers in bytes, so each look would need a cast."""
 
 SEED: Final[Mapping[str, Any]] = {
     "worker_id": "triton-01",
@@ -61,7 +65,7 @@ class WorkerProcess:
     config: Mapping[str, Any]
     process: subprocess.Popen[bytes]
     log: Path
-    client: redis.Redis
+    client: Client
 
     @property
     def worker_id(self) -> str:
@@ -97,10 +101,10 @@ class WorkerProcess:
         """Return when the health key was written so many times more."""
         for _ in range(beats):
             before = self.health().get("heartbeat_at")
-            wait_until(
-                lambda seen=before: self.health().get("heartbeat_at", seen) != seen,  # type: ignore[misc] # a default is no type
-                description="the next heartbeat",
-            )
+            wait_until(partial(self._has_beaten_since, before), description="the next heartbeat")
+
+    def _has_beaten_since(self, beat: str | None) -> bool:
+        return self.health().get("heartbeat_at", beat) != beat
 
     def claims(self) -> dict[bytes, bytes]:
         """Everything that runs of this worker_id hold, tag to record."""
@@ -153,7 +157,7 @@ class Fleet:
     endpoint: str
     redis_url: str
     workers: list[WorkerProcess] = field(default_factory=list)
-    _clients: dict[str, redis.Redis] = field(default_factory=dict)
+    _clients: dict[str, Client] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -212,7 +216,7 @@ class Fleet:
             worker.wait_until_state(*until, timeout=_START_SECONDS)
         return worker
 
-    def client(self, url: str) -> redis.Redis:
+    def client(self, url: str) -> Client:
         """A client of the fleet's, closed with it."""
         if url not in self._clients:
             self._clients[url] = redis.Redis.from_url(url)

@@ -7,26 +7,25 @@ from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import redis
 from celery import Celery
 from kombu import pools
 
 from tasks.job import TASK_NAME
 from tasks.result import GenerateResult
-from tests.acceptance.fleet import KEYS
+from tests.acceptance.fleet import KEYS, Client
 from tests.jobs import MODEL, job_content, job_json
 from tests.waiting import wait_until
 
 QUEUE: Final = KEYS.jobs(MODEL)
 
 
-def push(client: redis.Redis, *raws: bytes, queue: str = QUEUE) -> None:
+def push(client: Client, *raws: bytes, queue: str = QUEUE) -> None:
     """Push these bytes as a gateway does, the first one first."""
     for raw in raws:
         client.lpush(queue, raw)
 
 
-def push_jobs(client: redis.Redis, *job_ids: str, model: str = MODEL, **fields: Any) -> None:
+def push_jobs(client: Client, *job_ids: str, model: str = MODEL, **fields: Any) -> None:
     """Push a job for each id, the first one first."""
     push(client, *(job_json(job_id=job_id, model=model, **fields) for job_id in job_ids), queue=KEYS.jobs(model))
 
@@ -59,7 +58,7 @@ def send_task(producer: Celery, job_id: str, *, priority: int | None = None, **f
     producer.send_task(TASK_NAME, args=[job], queue=KEYS.jobs(job["model"]), priority=priority)
 
 
-def entries(client: redis.Redis) -> list[dict[str, str]]:
+def entries(client: Client) -> list[dict[str, str]]:
     """All entries of the settlement queue, oldest first."""
     return [
         {name.decode(): value.decode() for name, value in fields.items()}
@@ -67,7 +66,7 @@ def entries(client: redis.Redis) -> list[dict[str, str]]:
     ]
 
 
-def settlements(client: redis.Redis) -> dict[str, list[GenerateResult]]:
+def settlements(client: Client) -> dict[str, list[GenerateResult]]:
     """The results in the settlement queue by job_id; more than one for a job is a fault."""
     found: dict[str, list[GenerateResult]] = {}
     for entry in entries(client):
@@ -75,7 +74,7 @@ def settlements(client: redis.Redis) -> dict[str, list[GenerateResult]]:
     return found
 
 
-def wait_for_results(client: redis.Redis, *job_ids: str, timeout: float = 15.0) -> dict[str, GenerateResult]:
+def wait_for_results(client: Client, *job_ids: str, timeout: float = 15.0) -> dict[str, GenerateResult]:
     """Return the results of these jobs once all are settled; each settled exactly once."""
 
     def missing() -> list[str]:
@@ -98,7 +97,7 @@ def wait_for_results(client: redis.Redis, *job_ids: str, timeout: float = 15.0) 
     return {job_id: found[job_id][0] for job_id in job_ids}
 
 
-def result_of(client: redis.Redis, job_id: str, *, timeout: float = 15.0) -> GenerateResult:
+def result_of(client: Client, job_id: str, *, timeout: float = 15.0) -> GenerateResult:
     """Return a job's result once it is settled."""
     return wait_for_results(client, job_id, timeout=timeout)[job_id]
 
@@ -108,12 +107,12 @@ def codes(results: Iterable[GenerateResult]) -> list[str | None]:
     return [result.error.code.value if result.error else None for result in results]
 
 
-def dead_letters(client: redis.Redis) -> list[dict[str, bytes]]:
+def dead_letters(client: Client) -> list[dict[str, bytes]]:
     """All dead letters, oldest first."""
     return [{name.decode(): value for name, value in fields.items()} for _, fields in client.xrange(KEYS.dead_letters)]
 
 
-def queued(client: redis.Redis, model: str = MODEL) -> list[str]:
+def queued(client: Client, model: str = MODEL) -> list[str]:
     """The job_ids in a model's queue, next in line first."""
     raws: list[bytes] = client.lrange(KEYS.jobs(model), 0, -1)
     return [json.loads(raw)["job_id"] for raw in reversed(raws)]

@@ -20,8 +20,10 @@ class Trap:
 
     sha: bytes
     word: bytes
+    delays_call: bool = False
+    """Holds the call instead, and cuts the worker off: the call reaches the server when it is let go, answered by nobody."""
     caught: threading.Event = field(default_factory=threading.Event)
-    """Set when the reply is held: the server has done its work, and the worker does not know."""
+    """Set when something is held. A held reply means: the server has done its work, and the worker does not know."""
     _released: threading.Event = field(default_factory=threading.Event)
     _lost: bool = False
 
@@ -64,10 +66,10 @@ class Proxy:
         """The address for a worker's configuration."""
         return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
 
-    def trap(self, script: str, word: str = "") -> Trap:
-        """Hold the next reply to a script of ``worker/lua`` that has to do with ``word``; one trap catches once."""
+    def trap(self, script: str, word: str = "", *, delays_call: bool = False) -> Trap:
+        """Hold the next reply to (or call of) a script of ``worker/lua`` that has to do with ``word``; catches once."""
         sha = hashlib.sha1(lua.load(script).encode(), usedforsecurity=False).hexdigest()
-        trap = Trap(sha.encode(), word.encode())
+        trap = Trap(sha.encode(), word.encode(), delays_call)
         self._traps.append(trap)
         return trap
 
@@ -122,6 +124,7 @@ class Proxy:
                     asked = content if answered else asked + content
                     answered = False
                     self._hold()
+                    self._delay(asked, near)
                     far.sendall(content)
                 else:
                     content = far.recv(_CHUNK)
@@ -142,5 +145,15 @@ class Proxy:
         """Wait until what has come may go on: at once, unless a line is to misbehave."""
 
     def _may_pass(self, asked: bytes, answered: bytes) -> bool:
-        trap = next((trap for trap in self._traps if not trap.caught.is_set() and trap.fits(asked, answered)), None)
+        trap = self._set_trap(asked, answered, delays_call=False)
         return trap is None or trap.hold()
+
+    def _delay(self, asked: bytes, near: socket.socket) -> None:
+        trap = self._set_trap(asked, b"", delays_call=True)
+        if trap is not None:
+            near.shutdown(socket.SHUT_RDWR)
+            trap.hold()
+
+    def _set_trap(self, asked: bytes, answered: bytes, *, delays_call: bool) -> Trap | None:
+        waiting = (trap for trap in self._traps if trap.delays_call is delays_call and not trap.caught.is_set())
+        return next((trap for trap in waiting if trap.fits(asked, answered)), None)

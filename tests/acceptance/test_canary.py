@@ -4,12 +4,11 @@ import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-import redis
 
-from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, models, run
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
 from tests.acceptance.gateway import push, push_jobs, send_task, stock_producer, wait_for_results
 from tests.garbage import GARBAGE, WRONG_JOBS
 from tests.jobs import job_json
@@ -29,11 +28,9 @@ def found_in(text: str) -> list[str]:
 
 
 @pytest.fixture
-def secured(valkey: redis.Redis) -> Iterator[str]:
+def secured(valkey: Client) -> Iterator[str]:
     """A user with a password, as a worker's redis_url names it."""
-    valkey.acl_setuser(
-        "worker", enabled=True, passwords=[f"+{PASSWORD}"], keys="*", channels="*", commands=["+@all"]
-    )
+    valkey.acl_setuser("worker", enabled=True, passwords=[f"+{PASSWORD}"], keys="*", channels="*", commands=["+@all"])
     yield f"worker:{PASSWORD}@"
     valkey.acl_deluser("worker")
 
@@ -66,14 +63,14 @@ OTHER_NAMES: Final = {
 }
 
 
-def everything_wrong(client: redis.Redis) -> list[str]:
+def everything_wrong(client: Client) -> list[str]:
     """Send jobs that carry the canary wherever a job can carry text, right and wrong; return their ids."""
     carried = {"prompt": f"say {CANARY}", "metadata": {CANARY: CANARY}, "tenant": CANARY, "custom_id": CANARY}
     push_jobs(client, "echoed", model="acme/canary", **carried)
     faults = ("raise", "error=INVALID_ARG", "both:absent", "text_output:two", "text_output:bytes=99", "error=INTERNAL")
     for n, fault in enumerate(faults):
         push_jobs(client, f"fault-{n}", model="acme/faulty", **{**carried, "prompt": f"{fault} {CANARY}"})
-    wrong = {
+    wrong: dict[str, dict[str, Any]] = {
         "unknown-key": {CANARY: CANARY},
         "parameter-key": {"parameters": {CANARY: 1}},
         "parameter-value": {"parameters": {"temperature": CANARY}},
@@ -98,7 +95,7 @@ def everything_wrong(client: redis.Redis) -> list[str]:
 
 
 def test_no_prompt_text_or_secret_is_in_a_log_line_an_error_message_or_a_health_key(
-    worker: WorkerProcess, valkey: redis.Redis, redis_url: str
+    worker: WorkerProcess, valkey: Client, redis_url: str
 ) -> None:
     """At debug level, over good and wrong jobs, every kind of failure, remote control and a stop: no canary sings."""
     job_ids = everything_wrong(valkey)
@@ -127,7 +124,7 @@ def test_no_prompt_text_or_secret_is_in_a_log_line_an_error_message_or_a_health_
 
 
 @pytest.mark.leaves("waiting")
-def test_what_a_misbehaving_server_says_is_in_no_log_line(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_what_a_misbehaving_server_says_is_in_no_log_line(fleet: Fleet, valkey: Client) -> None:
     """Bodies, statuses, headers and reason phrases of an answer are upstream text, in success and failure."""
     said = [
         http(500, json.dumps({"error": CANARY}).encode()),
@@ -154,7 +151,7 @@ def test_what_a_misbehaving_server_says_is_in_no_log_line(fleet: Fleet, valkey: 
     assert found_in(health) == []
 
 
-def test_wrong_configuration_shows_no_secret(fleet: Fleet, tmp_path: Path) -> None:
+def test_wrong_configuration_shows_no_secret(fleet: Fleet) -> None:
     """Commands that fail on a configuration, or on what it names, do not repeat its secrets, with --debug either."""
     config = fleet.configuration(
         redis_url=f"redis://:{PASSWORD}@127.0.0.1:1/0",

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import redis
 
-from tests.acceptance.fleet import KEYS, Ended, Fleet, WorkerProcess, run
+from tests.acceptance.fleet import KEYS, Client, Ended, Fleet, WorkerProcess, run
 from tests.acceptance.gateway import codes, push_jobs, queued, result_of, send_task, stock_producer, wait_for_results
 from tests.clean import leftovers
 from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
-from worker.sandbox.valkey_server import ValkeyServer
 
 APP = ("celery", "-A", "worker.celery")
 
@@ -28,9 +26,7 @@ def config(standing_fleet: Fleet) -> Path:
 
 
 @pytest.fixture(scope="module")
-def worker(
-    standing_fleet: Fleet, config: Path, triton_server: TritonServer, valkey_server: ValkeyServer
-) -> WorkerProcess:
+def worker(standing_fleet: Fleet, config: Path) -> WorkerProcess:
     """A worker started by the command of the contract."""
     return standing_fleet.start(
         config=json.loads(config.read_text()),
@@ -40,7 +36,7 @@ def worker(
 
 
 @pytest.fixture(autouse=True)
-def _alive(worker: WorkerProcess, valkey: redis.Redis) -> Iterator[None]:
+def _alive(worker: WorkerProcess) -> Iterator[None]:
     worker.wait_until_state("ready")
     yield
     assert worker.process.poll() is None
@@ -92,7 +88,7 @@ print(json.dumps(replies))
 
 
 def test_the_stock_command_runs_jobs_with_its_own_concurrency(
-    valkey: redis.Redis, redis_url: str, worker: WorkerProcess, witness: Witness
+    valkey: Client, redis_url: str, worker: WorkerProcess, witness: Witness
 ) -> None:
     """Bare jobs and Celery's are settled; -c says how many run at once, and the health key shows it."""
     job_ids = [f"j-{n}" for n in range(40)]
@@ -107,7 +103,7 @@ def test_the_stock_command_runs_jobs_with_its_own_concurrency(
 
 
 @contextmanager
-def job_that_runs(client: redis.Redis, triton: TritonServer, witness: Witness) -> Iterator[None]:
+def job_that_runs(client: Client, triton: TritonServer, witness: Witness) -> Iterator[None]:
     """A job ``running`` whose prompt is secret, and that runs while the context lasts."""
     push_jobs(client, "running", prompt="sleep=0.3 secret")
     wait_until(lambda: witness.count() == 1, description="the job runs")
@@ -119,7 +115,7 @@ def job_that_runs(client: redis.Redis, triton: TritonServer, witness: Witness) -
 
 
 def test_the_stock_command_line_inspects_a_busy_worker(
-    valkey: redis.Redis, worker: WorkerProcess, triton: TritonServer, witness: Witness, celery: Command
+    valkey: Client, worker: WorkerProcess, triton: TritonServer, witness: Witness, celery: Command
 ) -> None:
     """Ping, active and stats answer, and show a running job without its content."""
     with job_that_runs(valkey, triton, witness), ThreadPoolExecutor() as together:
@@ -134,7 +130,7 @@ def test_the_stock_command_line_inspects_a_busy_worker(
 
 
 def test_remote_control_reads_and_refuses_what_changes(
-    valkey: redis.Redis, worker: WorkerProcess, triton: TritonServer, witness: Witness, celery: Command
+    valkey: Client, worker: WorkerProcess, triton: TritonServer, witness: Witness, celery: Command
 ) -> None:
     """What reads answers without a job's content; shutdown, revoke and the like do nothing; no key stays behind."""
     reading = ("active", "registered", "active_queues", "conf", "report", "reserved", "revoked", "clock", "query_task")
@@ -156,7 +152,7 @@ def test_remote_control_reads_and_refuses_what_changes(
     assert leftovers(valkey) == []
 
 
-def test_purge_takes_no_job_away(valkey: redis.Redis, celery: Command, fleet: Fleet) -> None:
+def test_purge_takes_no_job_away(valkey: Client, fleet: Fleet) -> None:
     """Each job is owed a settlement: ``celery purge`` and ``queue purge`` leave the queue as it is."""
     unserved = fleet.write(fleet.configuration(supported_models=["acme/unserved"]))
     push_jobs(valkey, "j-1", "j-2", model="acme/unserved")
@@ -169,7 +165,7 @@ def test_purge_takes_no_job_away(valkey: redis.Redis, celery: Command, fleet: Fl
     assert queued(valkey, "acme/unserved") == ["j-1", "j-2"]
 
 
-def test_another_pool_than_gevents_is_refused(fleet: Fleet, config: Path, valkey: redis.Redis) -> None:
+def test_another_pool_than_gevents_is_refused(fleet: Fleet, valkey: Client) -> None:
     """The worker runs on greenlets: started otherwise it says so, takes no job and ends."""
     push_jobs(valkey, "untouched", model="acme/unserved")
     other = fleet.write(fleet.configuration(worker_id="threads", supported_models=["acme/unserved"]))

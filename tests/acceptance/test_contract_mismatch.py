@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
-from tests.acceptance.fleet import Fleet, models, run
+from tests.acceptance.fleet import Client, Fleet, models, run
 from tests.acceptance.gateway import codes, push_jobs, queued, wait_for_results
 from tests.conftest import MODELS
 from tests.triton_http import load
@@ -37,7 +36,7 @@ def server(model: Path) -> Iterator[TritonServer]:
 
 
 def test_a_misnamed_tensor_keeps_its_jobs_waiting_until_the_model_is_repaired(
-    fleet: Fleet, valkey: redis.Redis, server: TritonServer, model: Path
+    fleet: Fleet, valkey: Client, server: TritonServer, model: Path
 ) -> None:
     """No job of it is sent or charged; the log and ``check`` show both sides; a model that is loaded anew is tried again."""
     worker = fleet.start(

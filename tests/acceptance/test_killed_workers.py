@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import redis
 
-from tests.acceptance.fleet import KEYS, Fleet, models
+from tests.acceptance.fleet import KEYS, Client, Fleet, models
 from tests.acceptance.gateway import dead_letters, settlements
 from tests.jobs import job_json
 from tests.waiting import wait_until
@@ -23,7 +22,7 @@ GOOD, RAISING = "acme/model-1", "acme/faulty"
 class Load:
     """Jobs and garbage, pushed by a thread as fast as workers settle them; ``names`` are those that were pushed."""
 
-    def __init__(self, client: redis.Redis, ahead: int) -> None:
+    def __init__(self, client: Client, ahead: int) -> None:
         self.names: list[str] = []
         self._client = client
         self._ahead = ahead
@@ -61,7 +60,7 @@ class Load:
         self.names.append(name)
 
 
-def places(client: redis.Redis) -> dict[str, set[str]]:
+def places(client: Client) -> dict[str, set[str]]:
     """Which names are where, of all the places in which a job can be."""
     stored: dict[str, bytes] = {}
     for key in client.scan_iter(count=1000):
@@ -77,13 +76,21 @@ def places(client: redis.Redis) -> dict[str, set[str]]:
     return {place: {name.decode() for name in re.findall(rb"name-\d+-", content)} for place, content in stored.items()}
 
 
-def nowhere(client: redis.Redis, names: list[str]) -> set[str]:
+def nowhere(client: Client, names: list[str]) -> set[str]:
     """The names that are in no place."""
     return set(names).difference(*places(client).values())
 
 
+def wait_for_more(client: Client, more: int, *, interval: float) -> None:
+    """Return when so many more jobs are settled."""
+    goal = client.xlen(KEYS.settlements) + more
+    wait_until(
+        lambda: client.xlen(KEYS.settlements) >= goal, description=f"{more} more jobs are settled", interval=interval
+    )
+
+
 @pytest.mark.leaves("claims:*", "waiting")
-def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: Fleet, valkey: Client) -> None:
     """Killed at any moment, with the same id or another: each job is in a queue, a claim, a retry, or has its end."""
     draw = random.Random(7)
     behind = models(**{"model-1": "text_generation", "faulty": "faulty"})
@@ -92,20 +99,16 @@ def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: 
             worker = fleet.start(
                 worker_id="the-same" if kill % 2 else f"another-{kill}", concurrency=8, until=("ready",), **behind
             )
-            settled = valkey.xlen(KEYS.settlements)
-            more = draw.randrange(5, 60)
-            wait_until(
-                lambda goal=settled + more: valkey.xlen(KEYS.settlements) >= goal,
-                description=f"{more} more jobs are settled",
-                interval=draw.uniform(0.0005, 0.01),
-            )
+            wait_for_more(valkey, draw.randrange(5, 60), interval=draw.uniform(0.0005, 0.01))
             worker.kill()
             assert nowhere(valkey, [*load.names]) == set()
         last = fleet.start(worker_id="last", concurrency=8, **behind)
     wait_until(
-        lambda: not any(valkey.llen(KEYS.jobs(model) + each) for model in (GOOD, RAISING) for each in PRIORITIES)
-        and not valkey.zcard(KEYS.waiting)
-        and not last.claims(),
+        lambda: (
+            not any(valkey.llen(KEYS.jobs(model) + each) for model in (GOOD, RAISING) for each in PRIORITIES)
+            and not valkey.zcard(KEYS.waiting)
+            and not last.claims()
+        ),
         description="the last worker has done what the killed ones had not claimed",
         timeout=30,
     )
@@ -124,7 +127,7 @@ def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: 
 
 
 @pytest.mark.leaves("claims:*")
-def test_a_killed_worker_leaves_claims_that_name_it_and_hold_the_bytes(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_a_killed_worker_leaves_claims_that_name_it_and_hold_the_bytes(fleet: Fleet, valkey: Client) -> None:
     """What recovery will need is there: whose claims they were, from which list they came, and the very bytes."""
     worker = fleet.start(concurrency=2)
     raws = [job_json(job_id=f"j-{n}", prompt="sleep=5 held") for n in range(2)]

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-import redis
 
-from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, models
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models
 from tests.acceptance.gateway import (
     QUEUE,
     codes,
@@ -39,7 +39,7 @@ def worker(fleet: Fleet, proxy: Proxy) -> WorkerProcess:
 
 @pytest.mark.leaves("claims:*")
 def test_a_job_is_in_the_claims_if_the_worker_is_killed_between_the_claim_and_its_reply(
-    fleet: Fleet, proxy: Proxy, worker: WorkerProcess, valkey: redis.Redis, witness: Witness
+    fleet: Fleet, proxy: Proxy, worker: WorkerProcess, valkey: Client, witness: Witness
 ) -> None:
     """The claim is one step: at the very moment when the worker knows nothing of it yet, the job is not lost."""
     trap = proxy.trap("claim_from_queues", "victim")
@@ -63,7 +63,7 @@ def test_a_job_is_in_the_claims_if_the_worker_is_killed_between_the_claim_and_it
 
 
 def test_a_lost_reply_to_each_step_of_a_job_changes_nothing(
-    proxy: Proxy, worker: WorkerProcess, valkey: redis.Redis, witness: Witness
+    proxy: Proxy, worker: WorkerProcess, valkey: Client, witness: Witness
 ) -> None:
     """Claim, settlement, retry and dead letter are asked again after a lost reply, and done once."""
     claim = proxy.trap("claim_from_queues", "claimed")
@@ -107,7 +107,7 @@ def test_a_lost_reply_to_each_step_of_a_job_changes_nothing(
 
 
 def test_a_lost_reply_to_a_return_puts_the_job_back_once(
-    proxy: Proxy, fleet: Fleet, valkey: redis.Redis, witness: Witness
+    proxy: Proxy, fleet: Fleet, valkey: Client, witness: Witness
 ) -> None:
     """A job that is given back when the worker stops is in its queue once, though the reply to that was lost."""
     worker = fleet.start(redis_url=proxy.url, drain_seconds=0)
@@ -126,7 +126,7 @@ def test_a_lost_reply_to_a_return_puts_the_job_back_once(
 
 
 def test_jobs_claimed_by_a_call_under_way_go_back_in_order_when_the_worker_is_told_to_stop(
-    proxy: Proxy, worker: WorkerProcess, valkey: redis.Redis, witness: Witness
+    proxy: Proxy, worker: WorkerProcess, valkey: Client, witness: Witness
 ) -> None:
     """Jobs that were claimed and not started are put back at the front, in their order and uncharged."""
     job_ids = ["first", "second", "third", "fourth"]
@@ -148,8 +148,36 @@ def test_jobs_claimed_by_a_call_under_way_go_back_in_order_when_the_worker_is_to
     assert worker.claims() == {}
 
 
+def test_a_claim_that_reaches_redis_late_takes_no_job_that_nobody_will_run(
+    proxy: Proxy, fleet: Fleet, valkey: Client, witness: Witness
+) -> None:
+    """A call of a lost connection that arrives after its repeat was carried out and settled claims nothing more."""
+    worker = fleet.start(redis_url=proxy.url, concurrency=1)
+    late = proxy.trap("claim_from_queues", delays_call=True)
+    push_jobs(valkey, "first", prompt="first")
+    late.wait()
+    assert codes([result_of(valkey, "first")]) == [None]
+    push_jobs(valkey, "second", prompt="sleep=1 second")
+    wait_until(lambda: witness.count() == 2, description="the only slot is busy")
+    push_jobs(valkey, "third", prompt="third")
+    before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
+    late.let_go()
+    wait_until(
+        lambda: valkey.info("commandstats")["cmdstat_evalsha"]["calls"] > before, description="the late call arrived"
+    )
+
+    assert codes(wait_for_results(valkey, "second", "third").values()) == [None, None]
+    assert witness.prompts() == ["first", "sleep=1 second", "third"]
+    assert worker.claims() == {}
+
+
+def more_is_settled(client: Client, seen: int) -> bool:
+    """Whether there are more settlements than were seen."""
+    return bool(client.xlen(KEYS.settlements) > seen)
+
+
 def test_connections_that_are_cut_at_any_moment_change_nothing(
-    proxy: Proxy, worker: WorkerProcess, valkey: redis.Redis, witness: Witness
+    proxy: Proxy, worker: WorkerProcess, valkey: Client, witness: Witness
 ) -> None:
     """All connections to Redis are cut again and again under load: each job is run once and settled once."""
     job_ids = [f"j-{n}" for n in range(200)]
@@ -157,15 +185,9 @@ def test_connections_that_are_cut_at_any_moment_change_nothing(
         push(valkey, job_json(job_id=job_id, prompt=f"sleep=0.0{n % 3} {job_id}"))
         if n % 10 == 0:
             proxy.cut()
-    settled = -1
-    while settled < len(job_ids):
+    while (settled := valkey.xlen(KEYS.settlements)) < len(job_ids):
         proxy.cut()
-        before = settled
-        wait_until(
-            lambda seen=before: len(settlements(valkey)) > seen or len(settlements(valkey)) == len(job_ids),
-            description="something more is settled",
-        )
-        settled = len(settlements(valkey))
+        wait_until(partial(more_is_settled, valkey, settled), description="something more is settled")
 
     results = wait_for_results(valkey, *job_ids)
     assert codes(results.values()) == [None] * len(job_ids)

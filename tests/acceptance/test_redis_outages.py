@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from tests.acceptance.fleet import Fleet, WorkerProcess
+from tests.acceptance.fleet import Client, Fleet, WorkerProcess
 from tests.acceptance.gateway import codes, push_jobs, result_of, wait_for_results
 from tests.clean import leftovers
 from tests.waiting import wait_until
@@ -19,7 +19,7 @@ WAITING = [f"waiting-{n}" for n in range(4)]
 
 
 @pytest.fixture
-def client(durable_valkey: ValkeyServer) -> Iterator[redis.Redis]:
+def client(durable_valkey: ValkeyServer) -> Iterator[Client]:
     """A client of the test's own Valkey; nothing without an end may be left there."""
     with redis.Redis.from_url(durable_valkey.url, socket_timeout=10) as connected:
         yield connected
@@ -28,7 +28,10 @@ def client(durable_valkey: ValkeyServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def worker(
-    tmp_path_factory: pytest.TempPathFactory, client: redis.Redis, durable_valkey: ValkeyServer, triton: TritonServer
+    tmp_path_factory: pytest.TempPathFactory,
+    client: Client,  # noqa: ARG001 - it looks at what is left when the worker has ended
+    durable_valkey: ValkeyServer,
+    triton: TritonServer,
 ) -> Iterator[WorkerProcess]:
     """A worker of that Valkey with four slots."""
     with Fleet(tmp_path_factory.mktemp("fleet"), triton.url, durable_valkey.url) as fleet:
@@ -36,7 +39,7 @@ def worker(
 
 
 @pytest.fixture
-def busy(client: redis.Redis, worker: WorkerProcess, witness: Witness) -> WorkerProcess:
+def busy(client: Client, worker: WorkerProcess, witness: Witness) -> WorkerProcess:
     """The worker with four jobs running, and as many waiting behind them."""
     push_jobs(client, *RUNNING, prompt="sleep=0.7 running")
     push_jobs(client, *WAITING, prompt="waiting")
@@ -44,7 +47,7 @@ def busy(client: redis.Redis, worker: WorkerProcess, witness: Witness) -> Worker
     return worker
 
 
-def all_is_done_once(client: redis.Redis, worker: WorkerProcess, witness: Witness) -> bool:
+def all_is_done_once(client: Client, worker: WorkerProcess, witness: Witness) -> bool:
     """Whether each job was run once and settled once, by the same process, without a retry."""
     results = wait_for_results(client, *RUNNING, *WAITING)
     assert codes(results.values()) == [None] * len(results)
@@ -55,7 +58,7 @@ def all_is_done_once(client: redis.Redis, worker: WorkerProcess, witness: Witnes
     return True
 
 
-def consumes_within(client: redis.Redis, seconds: float) -> bool:
+def consumes_within(client: Client, seconds: float) -> bool:
     """Whether a job pushed now is settled that soon."""
     pushed = time.monotonic()
     push_jobs(client, "afterwards")
@@ -64,7 +67,7 @@ def consumes_within(client: redis.Redis, seconds: float) -> bool:
 
 
 def test_results_of_running_inferences_are_settled_after_a_restart_of_redis(
-    durable_valkey: ValkeyServer, client: redis.Redis, busy: WorkerProcess, witness: Witness
+    durable_valkey: ValkeyServer, client: Client, busy: WorkerProcess, witness: Witness
 ) -> None:
     """Redis is killed while inferences run and comes back after they have ended: their results were kept in hand."""
     durable_valkey.kill()
@@ -82,18 +85,18 @@ def test_results_of_running_inferences_are_settled_after_a_restart_of_redis(
     assert busy.wait_until_state("ready")["pid"] == str(busy.pid)
 
 
-def _cut(client: redis.Redis) -> None:
+def _cut(client: Client) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
     client.client_kill_filter(_type="pubsub", skipme=True)
 
 
-def _forget_scripts(client: redis.Redis) -> None:
+def _forget_scripts(client: Client) -> None:
     client.script_flush()
 
 
 @pytest.mark.parametrize("disturb", [_cut, _forget_scripts], ids=["CLIENT KILL", "SCRIPT FLUSH"])
 def test_neither_lost_connections_nor_lost_scripts_change_anything(
-    client: redis.Redis, busy: WorkerProcess, witness: Witness, disturb: Callable[[redis.Redis], None]
+    client: Client, busy: WorkerProcess, witness: Witness, disturb: Callable[[Client], None]
 ) -> None:
     """Disturbed again and again while jobs run: each is run once and settled once, and consuming goes on."""
     while witness.count() < len(RUNNING) + len(WAITING):
@@ -108,7 +111,7 @@ def test_neither_lost_connections_nor_lost_scripts_change_anything(
 
 
 def test_a_frozen_redis_is_waited_for(
-    durable_valkey: ValkeyServer, client: redis.Redis, busy: WorkerProcess, witness: Witness
+    durable_valkey: ValkeyServer, client: Client, busy: WorkerProcess, witness: Witness
 ) -> None:
     """Redis answers nothing for three seconds, with all connections open: the same holds."""
     durable_valkey.freeze()
@@ -120,7 +123,7 @@ def test_a_frozen_redis_is_waited_for(
     assert consumes_within(client, 3)
 
 
-def test_a_redis_that_is_full_is_waited_for(client: redis.Redis, busy: WorkerProcess, witness: Witness) -> None:
+def test_a_redis_that_is_full_is_waited_for(client: Client, busy: WorkerProcess, witness: Witness) -> None:
     """A server that refuses writes for want of memory gets the settlements when it takes writes again."""
     client.config_set("maxmemory", 1)
     wait_until(
@@ -134,7 +137,7 @@ def test_a_redis_that_is_full_is_waited_for(client: redis.Redis, busy: WorkerPro
 
 
 def test_remote_control_and_the_doorbell_come_back_after_a_restart(
-    durable_valkey: ValkeyServer, client: redis.Redis, worker: WorkerProcess
+    durable_valkey: ValkeyServer, client: Client, worker: WorkerProcess
 ) -> None:
     """After an outage a push is again noticed at once, not at the next sweep, time after time."""
     for _ in range(2):

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 from jsonschema import Draft202012Validator
 
 from tasks.result import GenerateResult
-from tests.acceptance.fleet import KEYS, ROOT, SEED, Fleet, WorkerProcess
+from tests.acceptance.fleet import KEYS, ROOT, SEED, Client, Fleet, WorkerProcess
 from tests.acceptance.gateway import (
     QUEUE,
     entries,
@@ -29,13 +28,11 @@ from worker.sandbox.valkey_server import ValkeyServer
 @pytest.fixture(scope="module")
 def worker(standing_fleet: Fleet, triton_server: TritonServer, valkey_server: ValkeyServer) -> WorkerProcess:
     """A worker with the seed configuration, but for its two addresses."""
-    return standing_fleet.start(
-        config={**SEED, "runtime_endpoint": triton_server.url, "redis_url": valkey_server.url}
-    )
+    return standing_fleet.start(config={**SEED, "runtime_endpoint": triton_server.url, "redis_url": valkey_server.url})
 
 
 @pytest.fixture(autouse=True)
-def _running(worker: WorkerProcess, valkey: redis.Redis) -> Iterator[None]:
+def _running(worker: WorkerProcess) -> Iterator[None]:
     yield
     assert worker.process.poll() is None
 
@@ -45,13 +42,13 @@ def schema(name: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text()))
 
 
-def ttl_within(client: redis.Redis, key: str, seconds: int) -> bool:
+def ttl_within(client: Client, key: str, seconds: int) -> bool:
     """Whether a key lives for this long, less the moments since it was written."""
-    return seconds - 30 <= client.ttl(key) <= seconds
+    return bool(seconds - 30 <= client.ttl(key) <= seconds)
 
 
 def test_a_job_pushed_over_a_bare_socket_is_settled_with_text_and_true_usage(
-    valkey: redis.Redis, redis_url: str, witness: Witness
+    valkey: Client, redis_url: str, witness: Witness
 ) -> None:
     """One LPUSH in any language is all a gateway needs: the very command of the contract ends in a settlement."""
     raw = b'{"job_id":"j-1","model":"acme/model-1","prompt":"Hello","max_tokens":32}'
@@ -65,7 +62,7 @@ def test_a_job_pushed_over_a_bare_socket_is_settled_with_text_and_true_usage(
     assert witness.prompts() == ["Hello"]
 
 
-def test_settlement_result_and_marker_have_the_contracts_fields_and_lifetimes(valkey: redis.Redis) -> None:
+def test_settlement_result_and_marker_have_the_contracts_fields_and_lifetimes(valkey: Client) -> None:
     """Entry, result key and marker are exactly what the contract names, for success and failure."""
     push_jobs(valkey, "good")
     push_jobs(valkey, "bad", prompt="")
@@ -88,7 +85,7 @@ def test_settlement_result_and_marker_have_the_contracts_fields_and_lifetimes(va
     assert not valkey.keys(KEYS.attempts("*"))
 
 
-def test_a_result_has_every_field_of_the_contract_and_no_other(valkey: redis.Redis, worker: WorkerProcess) -> None:
+def test_a_result_has_every_field_of_the_contract_and_no_other(valkey: Client) -> None:
     """All fields are always there, null where unknown; what the gateway gave to be echoed is echoed."""
     content = full_job_content(
         job_id="full", expires_at="2099-01-01T00:00:00Z", parameters={}, enqueued_at="2026-11-30T09:59:59.988+01:00"
@@ -115,9 +112,7 @@ def test_a_result_has_every_field_of_the_contract_and_no_other(valkey: redis.Red
     assert results["least"]["timings"]["queued_ms"] is None
 
 
-def test_a_stock_celery_producer_needs_nothing_but_a_broker(
-    valkey: redis.Redis, redis_url: str, witness: Witness
-) -> None:
+def test_a_stock_celery_producer_needs_nothing_but_a_broker(valkey: Client, redis_url: str, witness: Witness) -> None:
     """``send_task`` of an ordinary Celery application is settled like a bare job, in a queue that holds both."""
     with stock_producer(redis_url) as producer:
         send_task(producer, "celery-1", prompt="from Celery")
@@ -131,10 +126,10 @@ def test_a_stock_celery_producer_needs_nothing_but_a_broker(
         "echo: from Celery again",
     ]
     assert witness.count() == 3
-    assert not [key for key in valkey.keys() if b"unacked" in key]
+    assert not [key for key in valkey.scan_iter() if b"unacked" in key]
 
 
-def test_the_same_job_means_the_same_in_a_celery_message_and_bare(valkey: redis.Redis, redis_url: str) -> None:
+def test_the_same_job_means_the_same_in_a_celery_message_and_bare(valkey: Client, redis_url: str) -> None:
     """The fingerprint, by which a job that is sent again is known, does not depend on how it was sent."""
     with stock_producer(redis_url) as producer:
         send_task(producer, "same", prompt="twice")
@@ -148,14 +143,16 @@ def test_the_same_job_means_the_same_in_a_celery_message_and_bare(valkey: redis.
 
 
 def test_priorities_of_a_celery_producer_are_read_in_kombus_order(
-    fleet: Fleet, valkey: redis.Redis, redis_url: str, witness: Witness
+    fleet: Fleet, valkey: Client, redis_url: str, witness: Witness
 ) -> None:
     """Of what waits in one queue, the smaller number runs first, as kombu's own workers would have it."""
     with stock_producer(redis_url, queue_order_strategy="priority") as producer:
         for priority in (9, 6, 0, 3):
             for n in (1, 2):
-                send_task(producer, f"p{priority}-{n}", priority=priority, prompt=f"p{priority}-{n}", model="acme/ranked")
-    lists = [key for key in valkey.keys() if key.startswith(KEYS.jobs("acme/ranked").encode())]
+                send_task(
+                    producer, f"p{priority}-{n}", priority=priority, prompt=f"p{priority}-{n}", model="acme/ranked"
+                )
+    lists = [key for key in valkey.scan_iter() if key.startswith(KEYS.jobs("acme/ranked").encode())]
     assert len(lists) == 4
 
     fleet.start(worker_id="one-at-a-time", concurrency=1, supported_models=["acme/ranked"])
@@ -164,9 +161,7 @@ def test_priorities_of_a_celery_producer_are_read_in_kombus_order(
     assert witness.prompts() == [f"p{priority}-{n}" for priority in (0, 3, 6, 9) for n in (1, 2)]
 
 
-def test_jobs_of_one_queue_start_in_the_order_they_were_pushed(
-    fleet: Fleet, valkey: redis.Redis, witness: Witness
-) -> None:
+def test_jobs_of_one_queue_start_in_the_order_they_were_pushed(fleet: Fleet, valkey: Client, witness: Witness) -> None:
     """First in, first out: what waited longest runs next."""
     job_ids = [f"j-{n}" for n in range(20)]
     for job_id in job_ids:
@@ -178,7 +173,7 @@ def test_jobs_of_one_queue_start_in_the_order_they_were_pushed(
     assert witness.prompts() == job_ids
 
 
-def test_the_health_key_says_who_runs_where_and_what_was_done(valkey: redis.Redis, worker: WorkerProcess) -> None:
+def test_the_health_key_says_who_runs_where_and_what_was_done(valkey: Client, worker: WorkerProcess) -> None:
     """The health key has every field that the contract names, lives for three heartbeats, and counts what was settled."""
     before = worker.wait_until_state("ready")
     push_jobs(valkey, "counted")

@@ -4,9 +4,8 @@ import signal
 import time
 
 import pytest
-import redis
 
-from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess
 from tests.acceptance.gateway import codes, push_jobs, queued, settlements, wait_for_results
 from tests.waiting import wait_until
 from tests.witness import Witness
@@ -23,7 +22,7 @@ def nothing_stays(worker: WorkerProcess) -> bool:
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_running_jobs_end_and_waiting_ones_stay_in_their_order(
-    fleet: Fleet, valkey: redis.Redis, witness: Witness, number: signal.Signals
+    fleet: Fleet, valkey: Client, witness: Witness, number: signal.Signals
 ) -> None:
     """No job is claimed after the signal; what runs is settled; the worker says that it drains, and ends with 0."""
     worker = fleet.start(concurrency=2)
@@ -45,7 +44,7 @@ def test_running_jobs_end_and_waiting_ones_stay_in_their_order(
 
 
 def test_jobs_that_outlast_drain_seconds_go_back_to_the_front_uncharged(
-    fleet: Fleet, valkey: redis.Redis, witness: Witness
+    fleet: Fleet, valkey: Client, witness: Witness
 ) -> None:
     """After drain_seconds the rest is put back in the order in which it was claimed; another worker takes it at once."""
     worker = fleet.start(concurrency=3, drain_seconds=0.3)
@@ -66,7 +65,7 @@ def test_jobs_that_outlast_drain_seconds_go_back_to_the_front_uncharged(
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_second_signal_puts_everything_back_now(
-    fleet: Fleet, valkey: redis.Redis, witness: Witness, number: signal.Signals
+    fleet: Fleet, valkey: Client, witness: Witness, number: signal.Signals
 ) -> None:
     """Whoever asks twice does not wait for drain_seconds."""
     worker = fleet.start(drain_seconds=60)
@@ -93,7 +92,7 @@ def test_an_idle_worker_ends_within_seconds(fleet: Fleet) -> None:
     assert nothing_stays(worker)
 
 
-def test_a_job_that_waits_for_its_retry_does_not_hold_up_a_stop(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_a_job_that_waits_for_its_retry_does_not_hold_up_a_stop(fleet: Fleet, valkey: Client) -> None:
     """A retry waits in Redis, not in the worker."""
     worker = fleet.start(
         retry={"base_seconds": 30, "max_seconds": 30}, runtime_config={"model_name": "faulty"}, drain_seconds=30
@@ -120,7 +119,7 @@ def test_a_worker_that_still_waits_for_redis_can_be_stopped(fleet: Fleet, number
     assert worker.wait(timeout=5) == 0
 
 
-def test_a_worker_whose_triton_was_never_there_can_be_stopped(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_a_worker_whose_triton_was_never_there_can_be_stopped(fleet: Fleet, valkey: Client) -> None:
     """The looks at an absent Triton end with the worker."""
     worker = fleet.start(runtime_endpoint=f"http://127.0.0.1:{free_port()}", until=("unavailable",))
     push_jobs(valkey, "waits")

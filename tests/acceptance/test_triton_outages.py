@@ -1,8 +1,6 @@
 """Triton is away, comes back, or has one model less: jobs wait in their queue, and nothing spins."""
 
-import redis
-
-from tests.acceptance.fleet import Fleet, models
+from tests.acceptance.fleet import Client, Fleet, models
 from tests.acceptance.gateway import codes, push_jobs, queued, settlements, wait_for_results
 from tests.conftest import MODELS
 from tests.misbehaving_server import MisbehavingServer, http
@@ -13,12 +11,12 @@ from worker.sandbox.places import free_port
 from worker.sandbox.triton_server import TritonServer
 
 
-def script_calls(client: redis.Redis) -> int:
+def script_calls(client: Client) -> int:
     """How many scripts Valkey has run: claims, settlements and heartbeats."""
     return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-def test_a_triton_that_is_away_at_the_start_is_waited_for(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_a_triton_that_is_away_at_the_start_is_waited_for(fleet: Fleet, valkey: Client) -> None:
     """The worker starts without Triton, leaves the jobs where they are, and begins by itself when it is there."""
     port = free_port()
     worker = fleet.start(runtime_endpoint=f"http://127.0.0.1:{port}", until=("unavailable",))
@@ -42,7 +40,7 @@ def test_a_triton_that_is_away_at_the_start_is_waited_for(fleet: Fleet, valkey: 
 
 
 def test_a_triton_that_dies_under_load_and_comes_back_fails_no_job(
-    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer, own_witness: Witness
+    fleet: Fleet, valkey: Client, own_triton: TritonServer
 ) -> None:
     """What was running is tried again, once; what was not sent uses up no attempt; all succeed after the recovery."""
     worker = fleet.start(runtime_endpoint=own_triton.url, concurrency=8)
@@ -69,7 +67,7 @@ def test_a_triton_that_dies_under_load_and_comes_back_fails_no_job(
 
 
 def test_a_model_that_is_unloaded_waits_while_the_others_go_on(
-    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer, own_witness: Witness
+    fleet: Fleet, valkey: Client, own_triton: TritonServer, own_witness: Witness
 ) -> None:
     """Only that model's jobs stay in their queue, uncharged; the worker is degraded until it is loaded again."""
     worker = fleet.start(
@@ -94,7 +92,7 @@ def test_a_model_that_is_unloaded_waits_while_the_others_go_on(
     assert len(own_witness.prompts("faulty")) == 2
 
 
-def test_a_model_that_is_never_ready_is_asked_less_and_less(fleet: Fleet, valkey: redis.Redis) -> None:
+def test_a_model_that_is_never_ready_is_asked_less_and_less(fleet: Fleet, valkey: Client) -> None:
     """Looks at a model that is out of order grow apart, and none of its jobs is sent."""
     with MisbehavingServer(replies={"/v2/models/text_generation/ready": http(400)}) as server:
         worker = fleet.start(runtime_endpoint=server.url, until=("unavailable",))
@@ -110,10 +108,12 @@ def test_a_model_that_is_never_ready_is_asked_less_and_less(fleet: Fleet, valkey
 
 
 def test_a_server_that_refuses_every_inference_charges_no_attempt_and_is_not_hammered(
-    fleet: Fleet, valkey: redis.Redis
+    fleet: Fleet, valkey: Client
 ) -> None:
     """A model that says it is ready and answers 503 all the same: its jobs go back in their order, at a growing distance."""
-    refuse = http(503, b'{"error":"Server is stopping, scheduler for model has stopped accepting new inference requests"}')
+    refuse = http(
+        503, b'{"error":"Server is stopping, scheduler for model has stopped accepting new inference requests"}'
+    )
     with MisbehavingServer(lambda peer, _: peer.send(refuse)) as server:
         worker = fleet.start(runtime_endpoint=server.url, until=(), concurrency=1)
         push_jobs(valkey, "first", "second")
@@ -128,7 +128,7 @@ def test_a_server_that_refuses_every_inference_charges_no_attempt_and_is_not_ham
 
 
 def test_a_frozen_triton_leaves_the_worker_starting_until_it_answers(
-    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer
+    fleet: Fleet, valkey: Client, own_triton: TritonServer
 ) -> None:
     """A server that accepts connections and says nothing is no reason to begin, nor to end."""
     own_triton.freeze()

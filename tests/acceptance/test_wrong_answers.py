@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 import pytest
-import redis
 
 from tasks.result import GenerateResult
-from tests.acceptance.fleet import Fleet, WorkerProcess, models
+from tests.acceptance.fleet import Client, Fleet, WorkerProcess, models
 from tests.acceptance.gateway import codes, push_jobs, result_of, wait_for_results
 from tests.waiting import wait_until
 from tests.witness import Witness
@@ -28,7 +27,7 @@ def worker(standing_fleet: Fleet) -> WorkerProcess:
 pytestmark = pytest.mark.usefixtures("worker")
 
 
-def ask(client: redis.Redis, prompts: Iterable[str], model: str = FAULTY) -> dict[str, GenerateResult]:
+def ask(client: Client, prompts: Iterable[str], model: str = FAULTY) -> dict[str, GenerateResult]:
     """Send a job for each prompt; return the results by prompt."""
     job_ids = {f"j-{n}": prompt for n, prompt in enumerate(prompts)}
     for job_id, prompt in job_ids.items():
@@ -42,11 +41,11 @@ NO_COUNTS = ("absent", "two", "none", "fp32", "fp64", "text", "bool", "negative"
 COUNT_FAULTS = (*(f"{count}:{kind} hello" for count in COUNTS for kind in NO_COUNTS), "prompt_tokens:zero", "both:zero")
 
 
-def test_no_way_in_which_a_count_can_be_wrong_is_settled_as_a_count(valkey: redis.Redis, witness: Witness) -> None:
+def test_no_way_in_which_a_count_can_be_wrong_is_settled_as_a_count(valkey: Client, witness: Witness) -> None:
     """A count that is absent, not one value, no integer, negative, or 0 for the prompt: the job fails, and is run once."""
     results = ask(valkey, COUNT_FAULTS)
 
-    assert {prompt: code for prompt, code in zip(results, codes(results.values()), strict=True)} == dict.fromkeys(
+    assert dict(zip(results, codes(results.values()), strict=True)) == dict.fromkeys(
         COUNT_FAULTS, "runtime_usage_unavailable"
     )
     assert all((result.text, result.usage, result.status) == (None, None, "failed") for result in results.values())
@@ -55,7 +54,7 @@ def test_no_way_in_which_a_count_can_be_wrong_is_settled_as_a_count(valkey: redi
     assert sorted(witness.prompts("faulty")) == sorted(COUNT_FAULTS)
 
 
-def test_counts_that_are_right_are_settled_whatever_integers_the_model_sends(valkey: redis.Redis) -> None:
+def test_counts_that_are_right_are_settled_whatever_integers_the_model_sends(valkey: Client) -> None:
     """Any integer datatype will do, whatever the model declares; a completion of no tokens is one."""
     datatypes = ("int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64", "scalar", "flat")
     results = ask(valkey, (*(f"both:{datatype}" for datatype in datatypes), "completion_tokens:zero", "both:huge"))
@@ -69,7 +68,7 @@ def test_counts_that_are_right_are_settled_whatever_integers_the_model_sends(val
     }
 
 
-def test_a_wrong_text_fails_the_job_and_what_it_spent_is_told(valkey: redis.Redis, witness: Witness) -> None:
+def test_a_wrong_text_fails_the_job_and_what_it_spent_is_told(valkey: Client, witness: Witness) -> None:
     """No text, another type, not one value, or more bytes than allowed; the true usage of it is in the result."""
     faults = tuple(f"text_output:{kind}" for kind in ("absent", "two", "none", "int32", "fp32", "bytes=5000"))
     results = ask(valkey, faults)
@@ -80,7 +79,7 @@ def test_a_wrong_text_fails_the_job_and_what_it_spent_is_told(valkey: redis.Redi
     assert sorted(witness.prompts("faulty")) == sorted(faults)
 
 
-def test_a_text_that_is_odd_is_still_a_text(valkey: redis.Redis, worker: WorkerProcess) -> None:
+def test_a_text_that_is_odd_is_still_a_text(valkey: Client, worker: WorkerProcess) -> None:
     """An empty text is one; bytes that are no UTF-8 are replaced, and that is logged without the text."""
     results = ask(valkey, ("text_output:blank", "text_output:not-utf8", "text_output:nul", "text_output:flat"))
 
@@ -88,9 +87,7 @@ def test_a_text_that_is_odd_is_still_a_text(valkey: redis.Redis, worker: WorkerP
     assert "caf" not in worker.log.read_text()
 
 
-def test_a_model_that_raises_is_asked_once_more_and_both_attempts_are_told(
-    valkey: redis.Redis, witness: Witness
-) -> None:
+def test_a_model_that_raises_is_asked_once_more_and_both_attempts_are_told(valkey: Client, witness: Witness) -> None:
     """One request's exception can reach its whole batch, so a job gets a second chance, and no third."""
     result = ask(valkey, ["raise hell"])["raise hell"]
 
@@ -106,9 +103,7 @@ def test_a_model_that_raises_is_asked_once_more_and_both_attempts_are_told(
     assert len({served.request_id for served in witness.served("faulty")}) == 2
 
 
-def test_what_a_model_refuses_is_settled_by_the_status_that_triton_gives_it(
-    valkey: redis.Redis, witness: Witness
-) -> None:
+def test_what_a_model_refuses_is_settled_by_the_status_that_triton_gives_it(valkey: Client, witness: Witness) -> None:
     """A rejection is final; what Triton calls an error of the model's own is tried once more."""
     attempts = {
         "INVALID_ARG": 1,
@@ -131,7 +126,7 @@ def test_what_a_model_refuses_is_settled_by_the_status_that_triton_gives_it(
 
 
 def test_an_answer_that_comes_too_late_is_a_timeout_and_is_not_asked_for_again(
-    valkey: redis.Redis, witness: Witness
+    valkey: Client, witness: Witness
 ) -> None:
     """After timeout_seconds the job is settled; the GPU may still be at it, so it is run once."""
     job = "sleep=2 too late"
@@ -145,7 +140,7 @@ def test_an_answer_that_comes_too_late_is_a_timeout_and_is_not_asked_for_again(
     assert witness.prompts() == [job]
 
 
-def test_no_failure_of_a_model_keeps_the_worker_from_the_next_job(valkey: redis.Redis, worker: WorkerProcess) -> None:
+def test_no_failure_of_a_model_keeps_the_worker_from_the_next_job(valkey: Client, worker: WorkerProcess) -> None:
     """After all of the above in one go the next good job succeeds, on the same process."""
     wrong = ask(valkey, ("raise", "both:absent", "text_output:absent", "error=INVALID_ARG"))
     push_jobs(valkey, "good", model=FAULTY, prompt="hello")
@@ -156,7 +151,7 @@ def test_no_failure_of_a_model_keeps_the_worker_from_the_next_job(valkey: redis.
 
 
 def test_a_model_whose_process_died_fails_its_jobs_after_max_attempts_and_no_other_models_jobs(
-    fleet: Fleet, valkey: redis.Redis, own_triton_url: str, own_witness: Witness
+    fleet: Fleet, valkey: Client, own_triton_url: str, own_witness: Witness
 ) -> None:
     """A job that kills its model is not sent for ever: max_attempts, then it is settled; other models go on."""
     worker = fleet.start(

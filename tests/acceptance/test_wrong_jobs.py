@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-import redis
 
 from tasks.job import TASK_NAME
-from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess
 from tests.acceptance.gateway import (
     QUEUE,
     codes,
@@ -35,7 +34,7 @@ def worker(standing_fleet: Fleet) -> WorkerProcess:
 
 
 @pytest.fixture(autouse=True)
-def _never_restarts(worker: WorkerProcess, valkey: redis.Redis) -> Iterator[None]:
+def _never_restarts(worker: WorkerProcess) -> Iterator[None]:
     """The process is the same, started once, and none of its parts was lost."""
     yield
     assert worker.process.poll() is None
@@ -44,14 +43,14 @@ def _never_restarts(worker: WorkerProcess, valkey: redis.Redis) -> Iterator[None
     assert worker.wait_until_state("ready")["pid"] == str(worker.pid)
 
 
-def buried(client: redis.Redis, count: int) -> list[dict[str, bytes]]:
+def buried(client: Client, count: int) -> list[dict[str, bytes]]:
     """The dead letters once there are so many."""
     wait_until(lambda: len(dead_letters(client)) >= count, description=f"{count} dead letters")
     return dead_letters(client)
 
 
 def test_garbage_between_jobs_is_dead_lettered_byte_for_byte_and_each_job_succeeds(
-    valkey: redis.Redis, witness: Witness
+    valkey: Client, witness: Witness
 ) -> None:
     """Every kind of garbage becomes one dead letter with its bytes as they came; the good jobs around it succeed."""
     assert len(GARBAGE) >= 20
@@ -73,7 +72,7 @@ def test_garbage_between_jobs_is_dead_lettered_byte_for_byte_and_each_job_succee
 
 
 def test_wrong_jobs_between_jobs_are_settled_with_their_code_and_each_job_succeeds(
-    valkey: redis.Redis, witness: Witness
+    valkey: Client, witness: Witness
 ) -> None:
     """Every kind of wrong job is settled as failed with the code that the contract gives it, and never sent."""
     assert len(WRONG_JOBS) >= 20
@@ -97,7 +96,13 @@ def test_wrong_jobs_between_jobs_are_settled_with_their_code_and_each_job_succee
     assert dead_letters(valkey) == []
 
 
-def message(content: Any = None, *, headers: dict[str, Any] | None = None, **changes: Any) -> bytes:
+def message(
+    content: Any = None,
+    *,
+    headers: dict[str, Any] | None = None,
+    content_type: str = "application/json",
+    **changes: Any,
+) -> bytes:
     """A Celery protocol 2 message for a good job, with these headers, this body and these properties changed."""
     plain = [[job_content(job_id="j-1")], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
     encoded = base64.b64encode(json.dumps(plain if content is None else content).encode()).decode()
@@ -105,7 +110,7 @@ def message(content: Any = None, *, headers: dict[str, Any] | None = None, **cha
         {
             "body": encoded,
             "content-encoding": "utf-8",
-            "content-type": "application/json",
+            "content-type": content_type,
             "headers": {"lang": "py", "task": TASK_NAME, "id": "8a3f", "argsrepr": "()", **(headers or {})},
             "properties": {
                 "delivery_mode": 2,
@@ -139,15 +144,15 @@ BAD_ENVELOPES: Final[dict[str, bytes]] = {
     "a body that is no list": message({"job": _ARGS[0]}),
     "a body that is no JSON": message(body="{", properties={}),
     "a body that is no base64": message(body="%%%"),
-    "pickle": message(**{"content-type": "application/x-python-serialize"}),
-    "yaml": message(**{"content-type": "application/x-yaml"}),
+    "pickle": message(content_type="application/x-python-serialize"),
+    "yaml": message(content_type="application/x-yaml"),
     "no properties": message(properties=None),
     "no headers": json.dumps({**json.loads(message()), "headers": None}).encode(),
 }
 
 
 def test_celery_messages_that_ask_for_more_than_a_job_can_have_are_bad_envelopes(
-    valkey: redis.Redis, witness: Witness
+    valkey: Client, witness: Witness
 ) -> None:
     """A wish that a job cannot have is not dropped silently: the whole message is kept as a dead letter."""
     for name, raw in BAD_ENVELOPES.items():
@@ -165,7 +170,7 @@ def test_celery_messages_that_ask_for_more_than_a_job_can_have_are_bad_envelopes
 
 
 def test_a_stock_producer_that_asks_for_more_gets_a_dead_letter_too(
-    valkey: redis.Redis, redis_url: str, witness: Witness
+    valkey: Client, redis_url: str, witness: Witness
 ) -> None:
     """The same as Celery itself writes such messages, not only as this test imagines them."""
     wishes: list[dict[str, Any]] = [
@@ -180,7 +185,9 @@ def test_a_stock_producer_that_asks_for_more_gets_a_dead_letter_too(
     ]
     with stock_producer(redis_url) as producer:
         for wish in wishes:
-            wanted = {name: producer.signature(it) if it == "callback" else it for name, it in wish.items()}
+            wanted: dict[str, Any] = {
+                name: producer.signature(it) if it == "callback" else it for name, it in wish.items()
+            }
             producer.send_task(TASK_NAME, args=[job_content()], queue=QUEUE, **wanted)
         (producer.signature(TASK_NAME, args=[job_content()]) | producer.signature("after")).apply_async(queue=QUEUE)
         producer.send_task(TASK_NAME, kwargs={"job": job_content()}, queue=QUEUE)
@@ -196,7 +203,7 @@ def test_a_stock_producer_that_asks_for_more_gets_a_dead_letter_too(
 
 
 def test_a_wrong_job_in_a_celery_message_is_settled_with_its_code(
-    valkey: redis.Redis, redis_url: str, witness: Witness
+    valkey: Client, redis_url: str, witness: Witness
 ) -> None:
     """What a producer wraps is judged like a bare job: its code, or a dead letter with the message's own bytes."""
     with stock_producer(redis_url) as producer:
@@ -213,7 +220,7 @@ def test_a_wrong_job_in_a_celery_message_is_settled_with_its_code(
     assert witness.count() == 0
 
 
-def test_a_queue_of_nothing_but_garbage_is_emptied(valkey: redis.Redis, worker: WorkerProcess) -> None:
+def test_a_queue_of_nothing_but_garbage_is_emptied(valkey: Client, worker: WorkerProcess) -> None:
     """Garbage holds no slot for long: far more of it than there are slots is gone in one go, and counted."""
     before = int(worker.wait_until_state("ready")["dead_lettered_total"])
     push(valkey, *(b"garbage %d" % n for n in range(300)))

@@ -31,22 +31,39 @@ def terms(incarnation: str = "triton-01:a", **changes: Any) -> LedgerTerms:
     return LedgerTerms(**{**standard, **changes})
 
 
-def ledger(url: str, incarnation: str = "triton-01:a", *, socket_timeout: float = 5.0, **changes: Any) -> Ledger:
-    """Return a ledger with a connection of its own."""
-    return Ledger(RedisLink(url, socket_timeout=socket_timeout), KEYS, terms(incarnation, **changes))
+class Ledgers:
+    """Makes ledgers with a connection each."""
+
+    def __init__(self) -> None:
+        self._links: list[RedisLink] = []
+
+    def __call__(
+        self, url: str, incarnation: str = "triton-01:a", *, socket_timeout: float = 5.0, **changes: Any
+    ) -> Ledger:
+        """Return a ledger whose terms are changed so."""
+        return Ledger(self.link(url, socket_timeout), KEYS, terms(incarnation, **changes))
+
+    def committer(self, url: str, incarnation: str) -> Committer:
+        """Return a committer whose doorbell is not connected."""
+        link = self.link(url)
+        doorbell = Doorbell(self.link(url), KEYS, never_ring)
+        clock = RedisClock(MonotonicClock())
+        ledger = Ledger(link, KEYS, terms(incarnation))
+        return Committer(link, ledger, doorbell, clock, lambda _: None, on_connected=lambda: None)
+
+    def link(self, url: str, socket_timeout: float = 5.0) -> RedisLink:
+        """Return a link that is closed with the others."""
+        self._links.append(RedisLink(url, socket_timeout=socket_timeout))
+        return self._links[-1]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self._links:
+            link.close()
 
 
 def never_ring(_: frozenset[str] | None) -> None:
     """Take a ring nobody waits for."""
-
-
-def committer(url: str, incarnation: str = "triton-01:a") -> Committer:
-    """Return a committer whose doorbell is not connected."""
-    link, redis_clock = RedisLink(url), RedisClock(MonotonicClock())
-    doorbell = Doorbell(RedisLink(url), KEYS, never_ring)
-    return Committer(
-        link, Ledger(link, KEYS, terms(incarnation)), doorbell, redis_clock, lambda _: None, on_connected=lambda: None
-    )
 
 
 class Exchanging(Protocol):
@@ -60,8 +77,8 @@ class Exchanging(Protocol):
 class BareLedger:
     """A ledger that is asked once: it does not wait for a Redis that is away."""
 
-    def __init__(self, url: str, incarnation: str) -> None:
-        self.ledger = ledger(url, incarnation)
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
 
     def exchange(self, asked: Exchange) -> ExchangeReply:
         """Return the reply."""
@@ -70,11 +87,10 @@ class BareLedger:
 
 @dataclass
 class RedisBench:
-    """A bench of what carries exchanges out (``make``, from address and incarnation); one for each incarnation named."""
+    """A bench of what carries exchanges out: ``make`` makes one for each incarnation that is named."""
 
     client: redis.Redis
-    url: str
-    make: Callable[[str, str], Exchanging] = committer
+    make: Callable[[str], Exchanging]
     made: dict[str, Exchanging] = field(default_factory=dict)
 
     def push(self, *raws: bytes, queue: str = KEYS.jobs(MODEL)) -> None:
@@ -85,7 +101,7 @@ class RedisBench:
     def exchange(self, asked: Exchange, incarnation: str = "triton-01:a") -> ExchangeReply:
         """Carry out an exchange."""
         if incarnation not in self.made:
-            self.made[incarnation] = self.make(self.url, incarnation)
+            self.made[incarnation] = self.make(incarnation)
         return self.made[incarnation].exchange(asked)
 
     def queued(self, queue: str = KEYS.jobs(MODEL)) -> list[bytes]:

@@ -13,19 +13,13 @@ from tasks import rfc3339
 from tasks.reading import NotAJob, read_job
 from tests.committer_contract import AN_HOUR_MS, KEYS, LONG_AGO, OTHER_MODEL, claim, ids, jobs, retry, words
 from tests.garbage import GARBAGE, WRONG_JOBS
-from tests.integration.bench import NOW, BareLedger, RedisBench, ledger
+from tests.integration.bench import NOW, Ledgers, RedisBench
 from tests.jobs import LIMITS, MAX_JOB_BYTES, MODEL, attempt, job_json, job_with
 from worker.exchange import Claimed, ClaimRequest, Exchange, Return
 from worker.keys import PRIORITIES
 
 pytestmark = pytest.mark.leaves("claims:*", "waiting")
 WITHOUT_TRACE = [Phase.generate, Phase.shrink]
-
-
-@pytest.fixture
-def bench(valkey: redis.Redis, redis_url: str) -> RedisBench:
-    """A bench of ledgers."""
-    return RedisBench(valkey, redis_url, BareLedger)
 
 
 def asked(bench: RedisBench, request: ClaimRequest) -> Claimed:
@@ -174,13 +168,15 @@ class TestExpiredHeads:
         request = ClaimRequest(1, 0, (), (MODEL,), 10)
         assert asked(bench, request).claims == asked(bench, request).claims != ()
 
-    def test_a_job_that_waited_too_long_has_expired(self, valkey: redis.Redis, redis_url: str) -> None:
+    def test_a_job_that_waited_too_long_has_expired(
+        self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
+    ) -> None:
         """By its own enqueued_at, where the configuration bounds that; without one it cannot be said."""
         now_ms = _server_ms(valkey)
         old = job_json(job_id="old", enqueued_at=rfc3339.from_ms(now_ms - 61_000))
         new = job_json(job_id="new", enqueued_at=rfc3339.from_ms(now_ms - 30_000))
         valkey.lpush(KEYS.jobs(MODEL), old, new, *jobs("unknown"))
-        bounded = ledger(redis_url, max_queue_ms=60_000)
+        bounded = ledgers(redis_url, max_queue_ms=60_000)
         reply = bounded.exchange(Exchange(claim=ClaimRequest(1, 9, (MODEL,))), NOW).claimed
         assert reply is not None
         assert [(one.job_id, one.expired) for one in reply.claims] == [
@@ -191,12 +187,12 @@ class TestExpiredHeads:
 
 
 class TestReading:
-    def test_what_is_too_large_is_claimed_unread(self, valkey: redis.Redis, redis_url: str) -> None:
+    def test_what_is_too_large_is_claimed_unread(self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> None:
         """The server decodes no megabytes that nobody will run."""
         raw = job_json()
         valkey.lpush(KEYS.jobs(MODEL), raw, raw + b" ")
         reply = (
-            ledger(redis_url, max_job_bytes=len(raw))
+            ledgers(redis_url, max_job_bytes=len(raw))
             .exchange(Exchange(claim=ClaimRequest(1, 9, (MODEL,))), NOW)
             .claimed
         )
@@ -226,9 +222,8 @@ class TestReading:
             words(bench, retry(claim(bench, number).claims[0], 0, one_try))
         assert claim(bench, 9).claims[0].attempts == tuple(tries)
 
-    def test_a_job_id_is_what_the_task_will_read(self, valkey: redis.Redis, redis_url: str) -> None:
+    def test_a_job_id_is_what_the_task_will_read(self, bench: RedisBench) -> None:
         """For any JSON: what the script calls a job_id is the task's too, or the bytes are no job at all."""
-        bench = RedisBench(valkey, redis_url, BareLedger)
         numbers = iter(range(1, 10**9))
 
         @settings(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks import rfc3339
 from tests.committer_contract import KEYS
-from tests.integration.bench import NOW, ledger
+from tests.integration.bench import NOW, Ledgers
 from tests.jobs import MODEL, job_json
 from worker import lua
 from worker.exchange import Bury, Claimed, ClaimRequest, Exchange
@@ -78,9 +78,9 @@ def test_what_is_no_time_is_none(valkey: redis.Redis) -> None:
         assert script(args=[text]) == 0, text
 
 
-def test_a_job_has_expired_only_after_its_time(valkey: redis.Redis, redis_url: str) -> None:
+def test_a_job_has_expired_only_after_its_time(valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> None:
     """Of jobs that expire around now, told apart by the clock of the very call that claims them."""
-    book = ledger(redis_url)
+    book = ledgers(redis_url)
     edges = 0
     for number in range(1, 20):
         seconds, micros = valkey.time()

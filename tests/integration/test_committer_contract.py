@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from tests.committer_contract import Bench, CommitterContract
-from tests.integration.bench import RedisBench
+from tests.integration.bench import Ledgers, RedisBench
 
 
 @pytest.mark.leaves("claims:*", "waiting")
@@ -12,6 +12,6 @@ class TestTheRealOne(CommitterContract):
     """The contract, for the scripts."""
 
     @pytest.fixture
-    def bench(self, valkey: redis.Redis, redis_url: str) -> Bench:
+    def bench(self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> Bench:
         """Return a bench of a real Redis."""
-        return RedisBench(valkey, redis_url)
+        return RedisBench(valkey, lambda incarnation: ledgers.committer(redis_url, incarnation))

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from tests.committer_contract import AN_HOUR_MS, KEYS, jobs, retry, settle
 from tests.conservation import assert_conserved, whereabouts
-from tests.integration.bench import NOW, ledger
+from tests.integration.bench import NOW, Ledgers
 from tests.jobs import MODEL
 from tests.waiting import wait_until
 from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
@@ -142,12 +142,13 @@ def claimed(book: Ledger, number: int = 1) -> list[Claim]:
 def test_nothing_is_lost_and_asking_again_does_it(
     client: redis.Redis,
     server: ValkeyServer,
+    ledgers: Ledgers,
     unhappy: Callable[[redis.Redis, ValkeyServer], AbstractContextManager[None]],
 ) -> None:
     """Each commit leaves its claim, each claim its queue; the same call succeeds as soon as the server can again."""
     pushed = jobs("settled", "retried", "returned", "buried", "queued")
     client.lpush(KEYS.jobs(MODEL), *pushed)
-    book = ledger(server.url)
+    book = ledgers(server.url)
     a, b, c, d, _ = claimed(book)
     book.exchange(Exchange((Return("1.5"),)), NOW)
     asked = Exchange((settle(a), retry(b, AN_HOUR_MS), Return(c.tag), Bury(d.tag, "not_json")))
@@ -170,10 +171,12 @@ def test_nothing_is_lost_and_asking_again_does_it(
     assert_conserved(whereabouts(client, KEYS), pushed)
 
 
-def test_a_server_that_fills_up_within_a_call_finishes_it(client: redis.Redis, server: ValkeyServer) -> None:
+def test_a_server_that_fills_up_within_a_call_finishes_it(
+    client: redis.Redis, server: ValkeyServer, ledgers: Ledgers
+) -> None:
     """Once a script has written, its further writes are let through: no job is settled by half."""
     client.lpush(KEYS.jobs(MODEL), *jobs(*(f"j-{n}" for n in range(20))))
-    book = ledger(server.url)
+    book = ledgers(server.url)
     commits = tuple(settle(one) for one in claimed(book))
     used = client.info("memory")["used_memory"]
     for spare in range(0, 60_000, 3_000):
@@ -191,10 +194,12 @@ def test_a_server_that_fills_up_within_a_call_finishes_it(client: redis.Redis, s
     assert client.xlen(KEYS.settlements) == 20
 
 
-def test_scripts_that_the_server_has_forgotten_are_loaded_again(client: redis.Redis, server: ValkeyServer) -> None:
+def test_scripts_that_the_server_has_forgotten_are_loaded_again(
+    client: redis.Redis, server: ValkeyServer, ledgers: Ledgers
+) -> None:
     """As after a restart; the caller notices nothing, and what was done before that is not done twice."""
     client.lpush(KEYS.jobs(MODEL), *jobs("a", "b", "c"))
-    book = ledger(server.url)
+    book = ledgers(server.url)
     a, b, c = claimed(book)
     client.script_flush()
     assert book.exchange(Exchange((settle(a),)), NOW).outcomes == (1,)
@@ -207,16 +212,20 @@ def test_scripts_that_the_server_has_forgotten_are_loaded_again(client: redis.Re
     assert client.xlen(KEYS.settlements) == 2
 
 
-def test_a_key_of_another_type_is_a_fault_that_is_not_hidden(client: redis.Redis, server: ValkeyServer) -> None:
+def test_a_key_of_another_type_is_a_fault_that_is_not_hidden(
+    client: redis.Redis, server: ValkeyServer, ledgers: Ledgers
+) -> None:
     """Asking again would not help: the command is refused with the server's own words."""
     client.set(KEYS.jobs(MODEL), "no list")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        claimed(ledger(server.url))
+        claimed(ledgers(server.url))
 
 
-def test_a_server_that_takes_no_more_clients_is_away(client: redis.Redis, server: ValkeyServer) -> None:
+def test_a_server_that_takes_no_more_clients_is_away(
+    client: redis.Redis, server: ValkeyServer, ledgers: Ledgers
+) -> None:
     """Until it does."""
-    book = ledger(server.url)
+    book = ledgers(server.url)
     client.config_set("maxclients", 1)
     try:
         with pytest.raises(RedisUnavailable):
@@ -226,10 +235,10 @@ def test_a_server_that_takes_no_more_clients_is_away(client: redis.Redis, server
     assert claimed(book) == []
 
 
-def test_a_frozen_server_is_away_after_a_moment(client: redis.Redis, server: ValkeyServer) -> None:
+def test_a_frozen_server_is_away_after_a_moment(client: redis.Redis, server: ValkeyServer, ledgers: Ledgers) -> None:
     """Its claims are given again to whoever asks with the same number."""
     client.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
-    book = ledger(server.url, socket_timeout=0.2)
+    book = ledgers(server.url, socket_timeout=0.2)
     assert claimed(book, number=7) != []
     server.freeze()
     began = time.monotonic()

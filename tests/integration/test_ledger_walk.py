@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.committer_contract import AN_HOUR_MS, KEYS, LONG_AGO, OTHER_MODEL, retry, settle
 from tests.conservation import assert_conserved, whereabouts
-from tests.integration.bench import BareLedger, RedisBench
+from tests.integration.bench import BareLedger, Ledgers, RedisBench
 from tests.jobs import MODEL, job_json
 from tests.redis_model import RedisModel
 from worker.exchange import Bury, Claim, Claimed, ClaimRequest, Commit, Exchange, ExchangeReply, Open, Return
@@ -25,14 +25,15 @@ KINDS = ("settle", "retry", "retry later", "return", "bury")
 class Walk(RuleBasedStateMachine):
     """The same steps on a real Redis and on the model of it."""
 
-    def __init__(self, client: redis.Redis, url: str) -> None:
+    def __init__(self, bench: RedisBench) -> None:
         super().__init__()
-        client.flushall()
-        self.client = client
-        self.real = RedisBench(client, url, BareLedger)
+        bench.client.flushall()
+        self.client = bench.client
+        self.real = bench
         self.model = RedisModel()
         self.pushed: list[bytes] = []
-        self.seen: list[Claim] = []
+        self.seen: list[tuple[str, Claim]] = []
+        """Claims, with who claimed them."""
         self.numbers = dict.fromkeys(INCARNATIONS, 0)
 
     @rule(
@@ -67,14 +68,23 @@ class Walk(RuleBasedStateMachine):
         self.numbers[incarnation] += 1
         request = ClaimRequest(self.numbers[incarnation], wanted, MODELS[:split], MODELS[split:], most_expired)
         before = self.numbers[incarnation] - 1
-        commits = self._draw_commits(data, KINDS[:1] + KINDS[2:], before)
-        opens = tuple(Open(one.tag, one.job_id or "?", None, 0) for one in self._draw_claims(data, 2, before))
+        commits = self._draw_commits(data, KINDS[:1] + KINDS[2:], incarnation, before)
+        opens = tuple(
+            Open(one.tag, one.job_id or "?", None, 0) for one in self._draw_claims(data, 2, incarnation, before)
+        )
         self._do(incarnation, Exchange(commits, opens, request), times)
 
     @rule(incarnation=st.sampled_from(INCARNATIONS), times=st.integers(1, 3), data=st.data())
     def commit(self, incarnation: str, times: int, data: st.DataObject) -> None:
         """Commit what may have been claimed by the other, may be gone, or may have been committed before."""
-        self._do(incarnation, Exchange(self._draw_commits(data, KINDS, self.numbers[incarnation])), times)
+        self._do(incarnation, Exchange(self._draw_commits(data, KINDS, incarnation, self.numbers[incarnation])), times)
+
+    @rule(incarnation=st.sampled_from(INCARNATIONS), how_late=st.integers(1, 4))
+    def claim_late(self, incarnation: str, how_late: int) -> None:
+        """Let a call arrive that was given up, and followed by others, long ago; what its caller had heard of is done."""
+        number = self.numbers[incarnation] - how_late
+        if number > 0 and f"{number}.1" not in self.model.claims[incarnation]:
+            self._do(incarnation, Exchange(claim=ClaimRequest(number, 4, MODELS)), 1)
 
     @invariant()
     def everything_is_in_one_place(self) -> None:
@@ -95,17 +105,24 @@ class Walk(RuleBasedStateMachine):
         self.real.push(raw, queue=queue)
         self.model.push(queue, raw)
 
-    def _draw_claims(self, data: st.DataObject, most: int, last_call: int) -> list[Claim]:
-        """Draw what one of the two has claimed, of calls whose answer a run at its ``last_call`` may have heard."""
-        known = [one for one in self.seen if Return(one.tag).place[0] <= last_call]
+    def _draw_claims(self, data: st.DataObject, most: int, incarnation: str, last_call: int) -> list[Claim]:
+        """Draw claims of a run itself, of calls whose answer it may have heard, and of the other run under tags it has not."""
+        held = self.model.claims[incarnation]
+        known = [
+            one
+            for owner, one in self.seen
+            if Return(one.tag).place[0] <= last_call and (owner == incarnation or one.tag not in held)
+        ]
         if not known:
             return []
         recent = st.sampled_from(known[-12:])
         return data.draw(st.lists(recent, max_size=most, unique_by=lambda one: one.tag))
 
-    def _draw_commits(self, data: st.DataObject, kinds: tuple[str, ...], last_call: int) -> tuple[Commit, ...]:
+    def _draw_commits(
+        self, data: st.DataObject, kinds: tuple[str, ...], incarnation: str, last_call: int
+    ) -> tuple[Commit, ...]:
         kind = st.sampled_from(kinds)
-        return tuple(_commit(data.draw(kind), one) for one in self._draw_claims(data, 5, last_call))
+        return tuple(_commit(data.draw(kind), one) for one in self._draw_claims(data, 5, incarnation, last_call))
 
     def _do(self, incarnation: str, asked: Exchange, times: int) -> None:
         for _ in range(times):
@@ -115,7 +132,7 @@ class Walk(RuleBasedStateMachine):
             model = self.model.exchange(incarnation, asked)
             assert _comparable(real) == _comparable(model)
             self._take_over_due_times()
-            self.seen += real.claimed.claims if real.claimed else ()
+            self.seen += [(incarnation, one) for one in (real.claimed.claims if real.claimed else ())]
 
     def _take_over_due_times(self) -> None:
         """Only Redis knows at which millisecond it took a retry."""
@@ -148,7 +165,7 @@ def _comparable(reply: ExchangeReply) -> ExchangeReply:
     return replace(reply, claimed=timeless)
 
 
-def test_every_job_is_in_exactly_one_place(valkey: redis.Redis, redis_url: str) -> None:
+def test_every_job_is_in_exactly_one_place(valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> None:
     """Queue, claim, retry, settlement or dead letter: after any steps, of two runs of a worker, with any repeats."""
     walk = settings(
         max_examples=200,
@@ -158,9 +175,11 @@ def test_every_job_is_in_exactly_one_place(valkey: redis.Redis, redis_url: str) 
         phases=[Phase.generate, Phase.shrink],  # to explain a failure, hypothesis traces every line, which is slow
     )
 
+    made = {incarnation: BareLedger(ledgers(redis_url, incarnation)) for incarnation in INCARNATIONS}
+
     class WalkHere(Walk):
         def __init__(self) -> None:
-            super().__init__(valkey, redis_url)
+            super().__init__(RedisBench(valkey, lambda incarnation: made[incarnation]))
 
     run_state_machine_as_test(WalkHere, settings=walk)
     valkey.flushall()

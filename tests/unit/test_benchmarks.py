@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from benchmarks.sides import DIRECT, OURS, STOCK
 from benchmarks.targets import Target, of_load
 
 ROOT = Path(__file__).parents[2]
-MACHINE = Machine("2026-11-30 10:00 UTC", 2, "a processor", 8.0, "Linux", 0.5, {"Python": "3.11.7"})
+MACHINE = Machine("2026-11-30 10:00 UTC", 2, "a processor", 8.0, "Linux", 0.4, {"Python": "3.11.7"})
 
 
 def window(jobs: int, seconds: float = 2.0, *, cpu: float = 1.0, commands: int | None = None) -> Window:
@@ -117,6 +118,12 @@ def test_the_page_holds_every_table_that_is_shown() -> None:
 def test_a_quick_run_says_so() -> None:
     """Figures of windows that are too short cannot be mistaken for others."""
     assert "quick run" in page(Findings(MACHINE, "everysec", quick=True))
+
+
+def test_a_run_on_a_busy_machine_says_so() -> None:
+    """Figures that others' work has touched cannot be mistaken for clean ones."""
+    assert "other work" in page(Findings(replace(MACHINE, load_before=0.6), "everysec", quick=False))
+    assert "other work" not in page(Findings(MACHINE, "everysec", quick=False))
 
 
 def test_a_run_without_figures_has_no_tables() -> None:

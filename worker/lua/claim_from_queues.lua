@@ -20,7 +20,8 @@
 -- 'cancelled' or 'expired'.
 --
 -- A repeat after a lost reply is safe: whoever lost it has ended none of its claims, so the first tag of the call is
--- still there, and the same claims are returned again.
+-- still there, and the same claims are returned again. A call that arrives after a later one, over a connection that was
+-- given up long ago, claims nothing: nobody would run it.
 
 local claims, waiting, leases, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_LIST = 6
@@ -126,6 +127,12 @@ local function found_by_an_earlier_try()
 end
 
 if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1} end
+
+-- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
+local latest = prefix .. 'calls:' .. string.sub(claims, #prefix + #'claims:' + 1)
+if tonumber(redis.call('GET', latest) or 0) > tonumber(call) then return {now_ms, next_due(), {}, {}, {}, 1} end
+redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
+redis.call('SET', latest, call, 'EX', 3600)
 
 local returned = return_due_retries()
 

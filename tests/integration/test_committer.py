@@ -1,0 +1,161 @@
+"""Exchanges are carried out through every outage, once, and the doorbell is tied to whichever connection claims."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import redis
+from redis.exceptions import ResponseError
+from structlog.testing import capture_logs
+
+from tests.committer_contract import AN_HOUR_MS, KEYS, jobs, retry, settle
+from tests.conservation import assert_conserved, whereabouts
+from tests.integration.bench import never_ring, terms
+from tests.integration.lossy_proxy import LossyProxy
+from tests.jobs import MODEL
+from worker.clock import MonotonicClock, RedisClock
+from worker.committer import Committer
+from worker.doorbell import Doorbell
+from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
+from worker.ledger import Ledger
+from worker.redis_link import RedisLink
+from worker.sandbox.valkey_server import ValkeyServer
+
+
+@dataclass
+class Rig:
+    """A committer whose waits and news are written down."""
+
+    url: str
+    on_wait: Callable[[], None] = lambda: None
+    socket_timeout: float = 5.0
+    waits: list[float] = field(default_factory=list)
+    news: int = 0
+
+    def __post_init__(self) -> None:
+        self.link = RedisLink(self.url, socket_timeout=self.socket_timeout)
+        self.doorbell = Doorbell(RedisLink(self.url), KEYS, never_ring)
+        ledger = Ledger(self.link, KEYS, terms())
+        clock = RedisClock(MonotonicClock())
+        self.committer = Committer(self.link, ledger, self.doorbell, clock, self._wait, on_connected=self._connected)
+
+    def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.on_wait()
+
+    def _connected(self) -> None:
+        self.news += 1
+
+    def claim(self, number: int = 1, wanted: int = 100) -> tuple[Claim, ...]:
+        """Claim from the queue of MODEL."""
+        claimed = self.committer.exchange(Exchange(claim=ClaimRequest(number, wanted, (MODEL,)))).claimed
+        assert claimed is not None
+        return claimed.claims
+
+
+@pytest.mark.leaves("claims:*", "waiting")
+@pytest.mark.parametrize("lost", [1, 2, 5])
+def test_after_lost_replies_everything_was_done_once(valkey: redis.Redis, redis_url: str, lost: int) -> None:
+    """The same call is asked again until there is an answer, which is that of the first."""
+    pushed = jobs(*(f"j-{n}" for n in range(8)))
+    valkey.lpush(KEYS.jobs(MODEL), *pushed)
+    with LossyProxy(redis_url) as proxy:
+        rig = Rig(proxy.url)
+        rig.committer.exchange(Exchange())
+        rig.claim(1, 0)
+        proxy.lose = lost
+        a, b, c, d = rig.claim(2, 4)
+        assert proxy.lost == lost
+        proxy.lose = lost
+        commits = (settle(a), retry(b, AN_HOUR_MS), Return(c.tag), Bury(d.tag, "not_json"))
+        reply = rig.committer.exchange(Exchange(commits, claim=ClaimRequest(3, 2, (MODEL,))))
+        assert proxy.lost == 2 * lost
+        assert reply.outcomes[0] == 1
+        assert reply.claimed is not None
+        assert [one.job_id for one in reply.claimed.claims] == ["j-2", "j-4"]
+        rig.link.close()
+    now = whereabouts(valkey, KEYS)
+    assert_conserved(now, pushed)
+    assert (now.claimed.total(), now.waiting.total(), now.dead.total(), now.settled.total()) == (2, 1, 1, 1)
+    assert valkey.llen(KEYS.attempts("j-1")) == 1
+
+
+def test_a_killed_server_is_waited_for(durable_valkey: ValkeyServer) -> None:
+    """What it had confirmed is there, and what was asked is done when it is back."""
+    with redis.Redis.from_url(durable_valkey.url) as client:
+        client.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
+        rig = Rig(durable_valkey.url)
+        a, _ = rig.claim()
+        durable_valkey.kill()
+        rig.on_wait = lambda: durable_valkey.restart() if len(rig.waits) == 3 else None
+        with capture_logs() as lines:
+            reply = rig.committer.exchange(Exchange((settle(a),)))
+        assert reply.outcomes == (1,)
+        assert len(rig.waits) == 3
+        assert [line["event"] for line in lines] == ["redis.became_unavailable", "redis.became_available"]
+        now = whereabouts(client, KEYS)
+        assert (now.settled.total(), now.claimed.total()) == (1, 1)
+        rig.link.close()
+
+
+def test_a_frozen_server_is_waited_for(durable_valkey: ValkeyServer) -> None:
+    """It does at last what it was asked meanwhile, and no more."""
+    with redis.Redis.from_url(durable_valkey.url) as client:
+        client.lpush(KEYS.jobs(MODEL), *jobs("a", "b", "c"))
+        rig = Rig(durable_valkey.url, socket_timeout=0.1)
+        rig.claim(1, 0)
+        durable_valkey.freeze()
+        rig.on_wait = lambda: durable_valkey.thaw() if len(rig.waits) == 2 else None
+        assert [one.job_id for one in rig.claim(2, 2)] == ["a", "b"]
+        assert client.hlen(KEYS.claims("triton-01:a")) == 2
+        assert client.llen(KEYS.jobs(MODEL)) == 1
+        rig.link.close()
+
+
+def test_waits_grow_to_half_a_second() -> None:
+    """From 50 ms: a restart is met at once, an outage is not hammered."""
+
+    class TakenUp(Exception):
+        """Enough was seen."""
+
+    def until_eight() -> None:
+        if len(rig.waits) == 8:
+            raise TakenUp
+
+    rig = Rig("redis://127.0.0.1:1/0", on_wait=until_eight)
+    with pytest.raises(TakenUp):
+        rig.claim()
+    assert rig.waits == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5, 0.5]
+    assert not rig.committer.reachable
+
+
+def test_news_is_given_when_pushes_may_have_been_missed(valkey: redis.Redis, redis_url: str) -> None:
+    """At the first answer, and at the first after each break."""
+    rig = Rig(redis_url)
+    rig.claim(1)
+    assert rig.news == 1
+    rig.claim(2)
+    assert rig.news == 1
+    valkey.client_kill_filter(skipme=True, _type="normal")
+    rig.claim(3)
+    assert rig.news == 2
+    assert rig.committer.reachable
+    rig.link.close()
+
+
+def test_a_fault_of_ours_is_not_waited_out(valkey: redis.Redis, redis_url: str) -> None:
+    """Asking again would not mend it."""
+    valkey.set(KEYS.jobs(MODEL), "no list")
+    rig = Rig(redis_url)
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        rig.claim()
+    assert rig.waits == []
+    rig.link.close()
+
+
+def test_without_a_doorbell_it_is_told_of_nothing(redis_url: str) -> None:
+    """So queues are swept often."""
+    rig = Rig(redis_url)
+    rig.claim()
+    assert not rig.committer.is_told_of_pushes()
+    rig.link.close()

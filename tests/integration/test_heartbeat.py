@@ -1,0 +1,174 @@
+"""A worker's health key and its place in the registry, on a real Redis."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import gevent
+import pytest
+import redis
+
+from tests.committer_contract import KEYS
+from tests.integration.bench import Ledgers
+from worker.clock import MonotonicClock, RedisClock
+from worker.heartbeat import Heartbeat
+from worker.redis_link import RedisLink, RedisUnavailable
+from worker.sandbox.valkey_server import ValkeyServer
+
+FIELDS = {"state": "ready", "heartbeat_at": "now"}
+
+
+class Rig:
+    """A heartbeat, and the clock that it tells the time."""
+
+    def __init__(self, link: RedisLink, every_seconds: float = 5.0) -> None:
+        self.clock = RedisClock(MonotonicClock())
+        self.heartbeat = Heartbeat(link, KEYS, "triton-01", every_seconds, self.clock)
+        self.said = 0
+
+    def fields(self) -> dict[str, str]:
+        """Return what to say; each time something else."""
+        self.said += 1
+        return {**FIELDS, "said": str(self.said)}
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Let it beat meanwhile."""
+        greenlet = gevent.spawn(self.heartbeat.run, self.fields)
+        try:
+            yield
+        finally:
+            greenlet.kill()
+
+
+@pytest.fixture
+def link(redis_url: str, ledgers: Ledgers) -> RedisLink:
+    """A connection to the session's Valkey."""
+    return ledgers.link(redis_url)
+
+
+def until(holds: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait, letting greenlets run, until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        gevent.sleep(0.002)
+
+
+def server_ms(client: redis.Redis) -> int:
+    """Return Redis' time."""
+    seconds, micros = client.time()
+    return seconds * 1000 + micros // 1000
+
+
+def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, link: RedisLink) -> None:
+    """The key lives for three beats; the registry has the worker by Redis' time."""
+    before = server_ms(valkey)
+    Rig(link).heartbeat.beat(FIELDS)
+    after = server_ms(valkey)
+    assert valkey.hgetall(KEYS.worker("triton-01")) == {b"state": b"ready", b"heartbeat_at": b"now"}
+    assert 14_000 < valkey.pttl(KEYS.worker("triton-01")) <= 15_000
+    score = valkey.zscore(KEYS.workers, "triton-01")
+    assert score is not None
+    assert before <= score <= after
+
+
+def test_a_repeat_writes_the_same_again(valkey: redis.Redis, link: RedisLink) -> None:
+    """And renews its time."""
+    rig = Rig(link)
+    rig.heartbeat.beat(FIELDS)
+    valkey.pexpire(KEYS.worker("triton-01"), 1000)
+    rig.heartbeat.beat({"state": "draining"})
+    assert valkey.hget(KEYS.worker("triton-01"), "state") == b"draining"
+    assert valkey.pttl(KEYS.worker("triton-01")) > 14_000
+    assert valkey.zcard(KEYS.workers) == 1
+
+
+def test_a_beat_tells_redis_time(valkey: redis.Redis, link: RedisLink) -> None:
+    """Of which this process' own clock knows nothing."""
+    rig = Rig(link)
+    rig.heartbeat.beat(FIELDS)
+    assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
+
+
+def test_redis_time_can_be_learned_without_a_beat(valkey: redis.Redis, link: RedisLink) -> None:
+    """Before anything is written with it."""
+    rig = Rig(link)
+    rig.heartbeat.sync_clock()
+    assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
+    assert not valkey.exists(KEYS.worker("triton-01"), KEYS.workers)
+
+
+def test_a_forgotten_script_is_loaded_again(valkey: redis.Redis, link: RedisLink) -> None:
+    """As after a restart of the server."""
+    rig = Rig(link)
+    rig.heartbeat.beat(FIELDS)
+    valkey.script_flush()
+    rig.heartbeat.beat(FIELDS)
+    assert valkey.exists(KEYS.worker("triton-01"))
+
+
+def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, link: RedisLink) -> None:
+    """From both; others stay."""
+    rig = Rig(link)
+    valkey.zadd(KEYS.workers, {"triton-02": 1})
+    rig.heartbeat.beat(FIELDS)
+    rig.heartbeat.leave()
+    assert not valkey.exists(KEYS.worker("triton-01"))
+    assert valkey.zrange(KEYS.workers, 0, -1) == [b"triton-02"]
+
+
+def test_it_beats_regularly(valkey: redis.Redis, link: RedisLink) -> None:
+    """Each time with what is so then."""
+    rig = Rig(link, every_seconds=0.02)
+    with rig.beating():
+        until(lambda: rig.said >= 4)
+    assert int(valkey.hget(KEYS.worker("triton-01"), "said") or 0) >= 3
+
+
+def test_a_change_is_told_at_once(valkey: redis.Redis, link: RedisLink) -> None:
+    """Not at the next beat."""
+    rig = Rig(link, every_seconds=60)
+    with rig.beating():
+        until(lambda: rig.said == 1)
+        rig.heartbeat.beat_soon()
+        until(lambda: valkey.hget(KEYS.worker("triton-01"), "said") == b"2")
+
+
+def test_a_change_while_a_beat_is_under_way_is_told_by_another(valkey: redis.Redis, link: RedisLink) -> None:
+    """What it says may be of before the change."""
+    rig = Rig(link, every_seconds=60)
+
+    def change_while_told() -> dict[str, str]:
+        if rig.said == 0:
+            rig.heartbeat.beat_soon()
+        return rig.fields()
+
+    greenlet = gevent.spawn(rig.heartbeat.run, change_while_told)
+    until(lambda: valkey.hget(KEYS.worker("triton-01"), "said") == b"2")
+    greenlet.kill()
+
+
+def test_a_server_that_is_away_is_waited_for(durable_valkey: ValkeyServer, ledgers: Ledgers) -> None:
+    """Meanwhile the key's time to live says that nothing is known of the worker."""
+    rig = Rig(ledgers.link(durable_valkey.url, 0.3), every_seconds=0.02)
+    with rig.beating():
+        until(lambda: rig.said >= 1)
+        durable_valkey.kill()
+        with pytest.raises(RedisUnavailable):
+            rig.heartbeat.sync_clock()
+        said = rig.said
+        until(lambda: rig.said > said + 1)
+        durable_valkey.restart()
+        with redis.Redis.from_url(durable_valkey.url) as client:
+            until(lambda: client.exists(KEYS.worker("triton-01")))
+
+
+def test_a_refused_beat_ends_no_heartbeat(valkey: redis.Redis, link: RedisLink) -> None:
+    """Such as for a key that is of another type; it beats again when that is mended."""
+    valkey.set(KEYS.worker("triton-01"), "no hash", px=60_000)
+    rig = Rig(link, every_seconds=0.01)
+    with rig.beating():
+        until(lambda: rig.said >= 2)
+        valkey.delete(KEYS.worker("triton-01"))
+        until(lambda: valkey.type(KEYS.worker("triton-01")) == b"hash")
