@@ -1,0 +1,170 @@
+"""A job that kills: it ends coded after as many kills as are allowed, and whoever merely stood beside it succeeds."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+import redis
+
+from tests.acceptance.delivery import attempt_codes, nothing_is_left, settled_once, wait_until_busy
+from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess
+from tests.acceptance.gateway import QUEUE, codes, dead_letters, push, push_jobs, queued, result_of, wait_for_results
+from tests.jobs import job_json
+from tests.triton_http import revive
+from tests.waiting import wait_until
+from tests.witness import Witness
+from worker.sandbox.triton_server import TritonServer
+
+INNOCENTS: Final = [f"innocent-{n}" for n in range(31)]
+FAST_LEASE: Final = 0.7
+
+
+class Orchestrator:
+    """Keeps two poisonable workers running, as what deploys workers does; ``deaths`` counts those that ended."""
+
+    def __init__(self, fleet: Fleet, **config: Any) -> None:
+        self.deaths = 0
+        self._fleet = fleet
+        self._config = {"concurrency": 8, "lease_seconds": FAST_LEASE, **config}
+        self._workers = [self._started(n, until=("ready",)) for n in range(2)]
+
+    def restart_until(self, client: redis.Redis, ended: int, timeout: float = 60.0) -> None:
+        """Start whoever dies again, until so many jobs have ended in any way."""
+
+        def all_ended() -> bool:
+            for n, worker in enumerate(self._workers):
+                if worker.process.poll() is not None:
+                    assert worker.process.returncode == -9, worker.log.read_text()[-2000:]
+                    self.deaths += 1
+                    self._workers[n] = self._started(n)
+            return client.xlen(KEYS.settlements) + client.xlen(KEYS.dead_letters) >= ended
+
+        wait_until(all_ended, description=f"{ended} jobs have ended", timeout=timeout, interval=0.02)
+
+    def _started(self, number: int, until: tuple[str, ...] = ()) -> WorkerProcess:
+        return self._fleet.start(
+            worker_id=f"worker-{number}",
+            until=until,
+            command=lambda path: ["python", "-m", "tests.acceptance.poisoned_worker", str(path)],
+            **self._config,
+        )
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("seed", "max_deliveries"),
+    [(1, 5), (2, 2), (3, 1), *(pytest.param(seed, 5, marks=pytest.mark.long) for seed in range(4, 21))],
+)
+def test_a_job_that_kills_its_worker_is_told_from_its_31_neighbours(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness, seed: int, max_deliveries: int
+) -> None:
+    """It kills as many workers as it may be delivered (one more than once, to see it alone), and all others succeed."""
+    names = [*INNOCENTS, "killer"]
+    random.Random(seed).shuffle(names)
+    orchestrator = Orchestrator(fleet, max_deliveries=max_deliveries)
+    push(
+        valkey,
+        *(job_json(job_id=it, prompt="kill-worker" if it == "killer" else "sleep=0.1 innocent") for it in names),
+    )
+    orchestrator.restart_until(valkey, len(names))
+
+    results = settled_once(valkey)
+    killer = results["killer"]
+    assert killer.error is not None
+    assert killer.error.code == "delivery_limit_exceeded"
+    assert attempt_codes(killer) == ["worker_lost"] * max(2, max_deliveries)
+    assert orchestrator.deaths == max(2, max_deliveries)
+    assert Counter(codes(results[name] for name in INNOCENTS)) == {None: len(INNOCENTS)}
+    assert all(attempt_codes(results[name])[-1] is None for name in INNOCENTS)
+    assert not [served for served in witness.served() if served.prompt == "kill-worker"]
+    assert nothing_is_left(valkey)
+
+
+def test_bytes_that_kill_whoever_reads_them_become_a_dead_letter(fleet: Fleet, valkey: redis.Redis) -> None:
+    """They have no job_id to be settled under: counted by their hash, they are put away unread, byte for byte."""
+    raw = b"kill-reader \xff\x00"
+    orchestrator = Orchestrator(fleet, max_deliveries=2)
+    push(valkey, job_json(job_id="before"), raw, job_json(job_id="after"))
+    orchestrator.restart_until(valkey, 3)
+
+    (letter,) = dead_letters(valkey)
+    assert (letter["reason"], letter["raw"], letter["queue"]) == (b"delivery_limit_exceeded", raw, QUEUE.encode())
+    assert orchestrator.deaths == 2
+    assert codes(wait_for_results(valkey, "before", "after").values()) == [None, None]
+    assert not valkey.exists(KEYS.running, KEYS.claimants, KEYS.waiting)
+    assert not valkey.keys(KEYS.attempts("*"))
+
+
+@contextmanager
+def revived(url: str, witness: Witness) -> Iterator[None]:
+    """Give the model a new process each time that a prompt ``exit`` has ended its process, as an operator would."""
+    stopping = threading.Event()
+
+    def watch() -> None:
+        seen = 0
+        while not stopping.wait(0.02):
+            killed = sum(served.prompt == "exit" for served in witness.served("faulty"))
+            if killed > seen:
+                seen = killed
+                revive(url, "faulty")
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_a_job_that_kills_its_models_process_is_told_from_its_neighbours(
+    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer, own_witness: Witness
+) -> None:
+    """It ends runtime_model_crashed after max_attempts crashes; jobs that were in the same process's hands succeed."""
+    fleet.start(
+        runtime_endpoint=own_triton.url,
+        runtime_config={"model_name": "faulty"},
+        retry={"max_attempts": 3, "base_seconds": 1.0, "max_seconds": 2.0},
+        concurrency=4,
+    )
+    names = [f"innocent-{n}" for n in range(12)]
+    order = [*names[:5], "killer", *names[5:]]
+    with revived(own_triton.url, own_witness):
+        push(
+            valkey,
+            *(job_json(job_id=it, prompt="exit" if it == "killer" else "sleep=0.05 innocent") for it in order),
+        )
+        results = wait_for_results(valkey, *order, timeout=60)
+
+    killer = results.pop("killer")
+    assert codes([killer]) == ["runtime_model_crashed"]
+    assert attempt_codes(killer) == ["runtime_model_crashed"] * 3
+    assert Counter(codes(results.values())) == {None: len(names)}
+    assert sum(served.prompt == "exit" for served in own_witness.served("faulty")) <= 3
+    assert nothing_is_left(valkey)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("drains", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_a_job_that_drains_returned_is_never_given_up(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness, drains: int
+) -> None:
+    """However often: a drain is not the job's doing. Its ledger lists them all, and it succeeds at last."""
+    limits = {"max_deliveries": 1, "retry": {"max_attempts": 1}, "drain_seconds": 0}
+    push_jobs(valkey, "drained", prompt="sleep=2.5 work")
+    for drain in range(drains):
+        worker = fleet.start(**limits)
+        wait_until_busy(witness, drain + 1)
+        assert worker.stop() == 0
+        assert queued(valkey) == ["drained"]
+    fleet.start(**limits)
+
+    result = result_of(valkey, "drained")
+    assert attempt_codes(result) == [*["drained"] * drains, None]
+    started = [attempt.started_at for attempt in result.attempts]
+    assert started == sorted(started)
+    assert nothing_is_left(valkey)
