@@ -71,6 +71,13 @@ test-long: setup ## Run the outages and soaks that take longer
 bench: setup ## Measure the worker beside a direct loop and stock Celery, and write docs/benchmarks.md (minutes)
 	@$(BIN)/python -m benchmarks $(BENCH)
 
+# A seed draws the load and the faults; what is printed says how to have the same ones again.
+SEED ?= 1
+CHAOS ?= --seconds 90 --every 3
+.PHONY: chaos
+chaos: setup ## Run jobs under faults and judge what became of them, under 3 minutes (SEED=7 draws other faults)
+	@$(BIN)/python -m tests.chaos --seed $(SEED) $(CHAOS)
+
 .PHONY: check
 check: check-code check-locks ## Lint, formatting, types, import rules, locks
 

@@ -81,11 +81,12 @@ def provoking(name: str, seed: int) -> Options:
     mutation = {**MUTATIONS, **CONTROLS}[name]
     return Options(
         seed=seed,
-        seconds=8,
-        jobs=120,
+        seconds=10,
+        calm_seconds=3.5,
+        jobs=200,
         workers=2,
         faults=mutation.faults,
-        every=2.0,
+        every=1.5,
         lease_seconds=mutation.lease_seconds,
         mutation=name,
         shares={**SHARES, **mutation.more},

@@ -19,6 +19,8 @@ class Options:
     faults: frozenset[FaultKind] = frozenset(FaultKind)
     every: float = 6.0
     """How many seconds lie between a fault and the next, about, of those that happen to workers."""
+    calm_seconds: float = 0.0
+    """How long jobs are still pushed after the last fault has begun."""
     lease_seconds: float = 3.0
     failpoints: tuple[str, ...] = ()
     """``NAME:N`` each: the workers in the first place come to them one after the other."""

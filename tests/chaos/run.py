@@ -37,7 +37,7 @@ def plan_of(options: Options) -> tuple[Fault, ...]:
     """Return the faults that these options draw."""
     return draw_faults(
         options.seed,
-        options.seconds,
+        options.seconds - options.calm_seconds,
         options.faults,
         workers=options.workers,
         lease_seconds=options.lease_seconds,
