@@ -3,42 +3,95 @@
 Both pass the same tests (tests/committer_contract.py), and a random walk compares every reply (test_ledger_walk.py).
 """
 
+import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, assert_never
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, assert_never
 
 import pydantic_core
 
 from tasks import rfc3339
-from tasks.result import Attempt
+from tasks.delivery import Standing
+from tasks.errors import ErrorCode
+from tasks.result import Attempt, AttemptCode
 from tests.jobs import CLAIMED_AT_MS, MAX_JOB_BYTES
 from worker.exchange import (
+    Amend,
     Bury,
     Claim,
     Claimed,
     ClaimRequest,
     Commit,
+    Drop,
     Exchange,
     ExchangeReply,
+    Known,
     Open,
-    Opened,
     Retry,
     Return,
     Settle,
 )
 from worker.keys import PRIORITIES, Keys
 
+ASIDE_MS = 1000
+LEASE_MS = 10_000
 _ID = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
+_CRASHES = (AttemptCode.WORKER_LOST, ErrorCode.RUNTIME_MODEL_CRASHED)
+
+
+class Place(NamedTuple):
+    """A claim: whose it is, and its tag."""
+
+    incarnation: str
+    tag: str
+
+
+class Waits(NamedTuple):
+    """What waits: under a name of its own, to go back to a list."""
+
+    name: str
+    queue: str
+    raw: bytes
+
+    @property
+    def member(self) -> bytes:
+        """Return it as it stands in the sorted set."""
+        return f"{self.name}\n{self.queue}\n".encode() + self.raw
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim's record."""
+
+    queue: str
+    job_id: str | None
+    claimed_ms: int
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What is remembered of a job that has ended; ``claim`` is (incarnation, tag)."""
+    """What is remembered of a job that has ended."""
 
-    claim: tuple[str, str]
+    claim: Place
     fingerprint: str
     status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a renewal tells: whether the lease is held, everyone's lease, and who holds claims."""
+
+    held: bool
+    leases: dict[str, str]
+    claimants: frozenset[str]
+
+
+def worker_of(incarnation: str) -> str:
+    """Return the worker_id of a run."""
+    return incarnation.rpartition(":")[0]
 
 
 @dataclass
@@ -49,14 +102,19 @@ class RedisModel:
     now_ms: int = CLAIMED_AT_MS
     max_job_bytes: int = MAX_JOB_BYTES
     max_queue_ms: int | None = None
+    crashes_to_run_alone: int = 2
     lists: defaultdict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
-    claims: defaultdict[str, dict[str, tuple[str, bytes]]] = field(default_factory=lambda: defaultdict(dict))
-    waiting: dict[tuple[str, str, str, bytes], int] = field(default_factory=dict)
-    """(incarnation, tag, list, raw) to due time."""
+    leases: dict[str, str] = field(default_factory=dict)
+    claims: defaultdict[str, dict[str, Held]] = field(default_factory=lambda: defaultdict(dict))
+    running: dict[str, Place] = field(default_factory=dict)
+    waiting: dict[Waits, int] = field(default_factory=dict)
+    """To due time."""
     attempts: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
+    cancelled: set[str] = field(default_factory=set)
     markers: dict[str, Marker] = field(default_factory=dict)
     settlements: list[tuple[str, bytes]] = field(default_factory=list)
     """(job_id, the bytes that were settled)."""
+    results: dict[str, str] = field(default_factory=dict)
     duplicates: list[bytes] = field(default_factory=list)
     dead_letters: list[tuple[str, str, bytes]] = field(default_factory=list)
     """(queue, reason, raw)."""
@@ -67,64 +125,200 @@ class RedisModel:
         """Do what a gateway's LPUSH does."""
         self.lists[queue].insert(0, raw)
 
+    # Leases.
+
+    def enter(self, incarnation: str) -> str:
+        """Take the lease of a worker_id; returns the one that is in the way, or ''."""
+        lease = self.leases.get(worker_of(incarnation))
+        if lease is not None and lease.split()[0] != incarnation:
+            return lease
+        self.leases.setdefault(worker_of(incarnation), f"{incarnation} 0 {LEASE_MS}")
+        return ""
+
+    def holds_lease(self, incarnation: str) -> bool:
+        """Tell whether a run holds its lease."""
+        return self.leases.get(worker_of(incarnation), " ").split(" ")[0] == incarnation
+
+    def renew(self, incarnation: str) -> Seen:
+        """Count the lease up, and look at all."""
+        held = self.holds_lease(incarnation)
+        if held:
+            counter = int(self.leases[worker_of(incarnation)].split()[1])
+            self.leases[worker_of(incarnation)] = f"{incarnation} {counter + 1} {LEASE_MS}"
+        return Seen(held, dict(self.leases), self.claimants)
+
+    def leave(self, incarnation: str) -> bool:
+        """Give the lease up; False if there are claims."""
+        if self.claims[incarnation]:
+            return False
+        if self.holds_lease(incarnation):
+            del self.leases[worker_of(incarnation)]
+        return True
+
+    def reap(self, incarnation: str, stood: str) -> int:
+        """End a run whose lease stood still so, '' where it had none; returns how many jobs went back, -1 for none."""
+        if stood and self.leases.get(worker_of(incarnation)) != stood:
+            return -1
+        if stood:
+            del self.leases[worker_of(incarnation)]
+        elif self.holds_lease(incarnation) or not self.claims[incarnation]:
+            return -1
+        claims = self.claims.pop(incarnation, {})
+        for tag in sorted(claims, key=lambda tag: Return(tag).place, reverse=True):
+            self._lose(Place(incarnation, tag), claims[tag])
+        return len(claims)
+
+    def _lose(self, place: Place, held: Held) -> None:
+        self.lists[held.queue].append(held.raw)
+        if held.job_id is None or self.running.get(held.job_id) == place:
+            lost = Attempt(
+                worker_id=worker_of(place.incarnation),
+                started_at=rfc3339.from_ms(held.claimed_ms),
+                code=AttemptCode.WORKER_LOST,
+                inference_ms=None,
+                usage=None,
+            )
+            self.attempts[ledger_of(held.job_id, held.raw)].append(lost)
+        self._stop_running(held.job_id, place)
+
+    @property
+    def claimants(self) -> frozenset[str]:
+        """The runs that hold claims."""
+        return frozenset(incarnation for incarnation, held in self.claims.items() if held)
+
+    # Exchanges.
+
     def exchange(self, incarnation: str, asked: Exchange) -> ExchangeReply:
-        """Do what one call of the ledger does: settle, retry, return, bury, open and claim, in this order."""
+        """Do what one call of the ledger does: settle, retry, return, bury, drop, amend, open and claim, in this order."""
         outcomes = {}
         for commit in _in_order(asked.commits):
-            outcomes[commit.tag] = self._commit(incarnation, commit)
+            outcomes[commit.tag] = self._commit(Place(incarnation, commit.tag), commit)
+        for amend in asked.amends:
+            self._amend(amend)
         return ExchangeReply(
             tuple(outcomes[commit.tag] for commit in asked.commits),
             tuple(self._open(incarnation, one) for one in asked.opens),
             self._claimed(incarnation, asked.claim) if asked.claim else None,
         )
 
-    def _commit(self, incarnation: str, commit: Commit) -> int:
-        held = self.claims[incarnation].pop(commit.tag, None)
+    def _commit(self, place: Place, commit: Commit) -> int:
+        held = self.claims[place.incarnation].get(place.tag)
         if isinstance(commit, Settle):
-            return self._settle(incarnation, commit, held)
+            return self._settle(place, commit, held)
         if held is None:
             return 0
-        queue, raw = held
+        if isinstance(commit, Drop) and self._among_others(place, commit.job_id)[0] is Standing.TO_RUN:
+            return 2
         match commit:
-            case Retry(tag, job_id, delay_ms, attempt):
-                self.waiting[incarnation, tag, queue, raw] = self.now_ms + delay_ms
+            case Retry(_, job_id, delay_ms, attempt):
+                self.waiting[Waits("/".join(place), held.queue, held.raw)] = self.now_ms + delay_ms
                 self.attempts[job_id].append(Attempt.model_validate_json(attempt))
-            case Return():
-                self.lists[queue].append(raw)
+            case Return(_, attempt):
+                self.lists[held.queue].append(held.raw)
+                if attempt and held.job_id is not None:
+                    self.attempts[held.job_id].append(Attempt.model_validate_json(attempt))
             case Bury(_, reason):
-                self.dead_letters.append((queue, reason, raw))
+                self.dead_letters.append((held.queue, reason, held.raw))
+                if held.job_id is None:
+                    self.attempts.pop(ledger_of(None, held.raw), None)
+            case Drop():
+                self.duplicates.append(held.raw)
             case _:
                 assert_never(commit)
+        self._release(place, held.job_id)
         return 1
 
-    def _settle(self, incarnation: str, commit: Settle, held: tuple[str, bytes] | None) -> int:
+    def _settle(self, place: Place, commit: Settle, held: Held | None) -> int:
         marker = self.markers.get(commit.job_id)
         if held is None:
-            return 1 if marker and marker.claim == (incarnation, commit.tag) else -1
+            return 1 if marker and marker.claim == place else -1
         if marker:
-            self.duplicates.append(held[1])
+            self.duplicates.append(held.raw)
+            self._release(place, commit.job_id)
             return 0
-        self.markers[commit.job_id] = Marker((incarnation, commit.tag), commit.fingerprint, commit.status)
-        self.settlements.append((commit.job_id, held[1]))
+        if commit.heed_cancel and commit.job_id in self.cancelled:
+            return 2
+        self.markers[commit.job_id] = Marker(place, commit.fingerprint, commit.status)
+        self.settlements.append((commit.job_id, held.raw))
+        self.results[commit.job_id] = self._with_late_attempts(commit.job_id, commit.result)
         self.attempts.pop(commit.job_id, None)
+        self._release(place, commit.job_id)
         return 1
 
-    def _open(self, incarnation: str, one: Open) -> Opened:
-        expired = self._expired(one.expires_ms, one.enqueued_ms)
-        return Opened(one.tag in self.claims[incarnation], expired, tuple(self.attempts[one.job_id]))
+    def _with_late_attempts(self, job_id: str, result: str) -> str:
+        content = json.loads(result)
+        for late in self.attempts[job_id]:
+            if late.code is not AttemptCode.LEASE_LOST:
+                continue
+            for n, told in enumerate(content.get("attempts", ())):
+                if told == _as_lost(late).model_dump(mode="json"):
+                    content["attempts"][n] = late.model_dump(mode="json")
+                    break
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
+    def _amend(self, amend: Amend) -> None:
+        lost, ledger = Attempt.model_validate_json(amend.lost), self.attempts[amend.job_id]
+        if lost in ledger:
+            ledger[ledger.index(lost)] = Attempt.model_validate_json(amend.was)
+
+    def _release(self, place: Place, job_id: str | None) -> None:
+        del self.claims[place.incarnation][place.tag]
+        self._stop_running(job_id, place)
+
+    def _stop_running(self, job_id: str | None, place: Place) -> None:
+        if job_id is not None and self.running.get(job_id) == place:
+            del self.running[job_id]
+
+    def _open(self, incarnation: str, one: Open) -> Known | None:
+        place, held = Place(incarnation, one.tag), self.claims[incarnation].get(one.tag)
+        if held is None:
+            return None
+        self.claims[incarnation][one.tag] = replace(held, job_id=one.job_id)
+        known = self._known(place, one.job_id, held.raw, expired=self._expired(one.expires_ms, one.enqueued_ms))
+        self._start_running(known, one.job_id, place)
+        return known
+
+    # How a job stands.
+
+    def _known(self, place: Place, job_id: str | None, raw: bytes, *, expired: bool) -> Known:
+        attempts = tuple(self.attempts[ledger_of(job_id, raw)])
+        standing, rival = (Standing.TO_RUN, b"") if job_id is None else self._among_others(place, job_id)
+        if standing is Standing.TO_RUN and job_id in self.cancelled:
+            standing = Standing.CANCELLED
+        elif standing is Standing.TO_RUN and expired:
+            standing = Standing.EXPIRED
+        return Known(standing, rival, self._is_suspect(attempts), attempts)
+
+    def _among_others(self, place: Place, job_id: str) -> tuple[Standing, bytes]:
+        if job_id in self.markers:
+            return Standing.SETTLED, self.markers[job_id].fingerprint.encode()
+        holder = self.running.get(job_id)
+        if holder is None or holder == place:
+            return Standing.TO_RUN, b""
+        return Standing.HELD, self.claims[holder.incarnation][holder.tag].raw
+
+    def _is_suspect(self, attempts: Iterable[Attempt]) -> bool:
+        return sum(attempt.code in _CRASHES for attempt in attempts) >= self.crashes_to_run_alone
+
+    def _start_running(self, known: Known, job_id: str | None, place: Place) -> None:
+        if job_id is not None and known.standing not in {Standing.SETTLED, Standing.HELD}:
+            self.running[job_id] = place
+
+    # Claiming.
 
     def _claimed(self, incarnation: str, asked: ClaimRequest) -> Claimed:
+        nothing = Claimed(self.now_ms, self._next_due(), frozenset(), frozenset(), ())
+        if not self.holds_lease(incarnation):
+            return replace(nothing, next_due_ms=None, held_lease=False)
         again = self._claims_of_an_earlier_try(incarnation, asked.number)
-        if again:
-            return Claimed(self.now_ms, self._next_due(), frozenset(), frozenset(), again)
-        if self.latest.get(incarnation, 0) > asked.number:
-            return Claimed(self.now_ms, self._next_due(), frozenset(), frozenset(), ())
+        if again or self.latest.get(incarnation, 0) > asked.number:
+            return replace(nothing, claims=again)
         self.latest[incarnation] = asked.number
         returned = self._return_due_retries()
-        taking = _Taking(self, incarnation, asked.number)
+        taking = _Taking(self, incarnation, asked.number, asked.one_runs_alone)
         taking.in_turn(asked.open, asked.wanted)
         heads = (*asked.open, *asked.closed) if len(taking.found) >= asked.wanted else asked.closed
-        taking.expired_heads(heads, asked.most_expired)
+        taking.ended_heads(heads, asked.most_ended)
         empty = {
             model for model in (*asked.open, *asked.closed) if not any(self.lists[name] for name in self.of(model))
         }
@@ -134,11 +328,22 @@ class RedisModel:
         """Return a model's lists in the order in which they are read."""
         return [self.keys.jobs(model) + priority for priority in PRIORITIES]
 
-    def described(self, tag: str, queue: str, raw: bytes) -> Claim:
+    def described(self, place: Place, queue: str, raw: bytes, claimed_ms: int) -> Claim:
         """Return a claim as the script tells of it."""
         job_id, expired = self.read(raw)
-        attempts = tuple(self.attempts[job_id]) if job_id else ()
-        return Claim(tag, queue, raw, job_id, expired, attempts)
+        return Claim(place.tag, queue, raw, job_id, claimed_ms, self._known(place, job_id, raw, expired=expired))
+
+    def hold(self, place: Place, claim: Claim) -> None:
+        """Take what was described into the claims."""
+        self.claims[place.incarnation][place.tag] = Held(claim.queue, claim.job_id, claim.claimed_ms, claim.raw)
+        self._start_running(claim.known, claim.job_id, place)
+
+    def set_aside(self, place: Place, queue: str, raw: bytes) -> None:
+        """Let a job wait for a moment, since another one runs alone."""
+        name, n = f"{place.incarnation}/aside/{place.tag}", 1
+        while Waits(f"{name}.{n}", queue, raw) in self.waiting:
+            n += 1
+        self.waiting[Waits(f"{name}.{n}", queue, raw)] = self.now_ms + ASIDE_MS
 
     def read(self, raw: bytes) -> tuple[str | None, bool]:
         """Return a bare job's id, and whether it has expired."""
@@ -158,18 +363,21 @@ class RedisModel:
         )
 
     def _claims_of_an_earlier_try(self, incarnation: str, number: int) -> tuple[Claim, ...]:
-        held, found = self.claims[incarnation], list[Claim]()
-        while f"{number}.{len(found) + 1}" in held:
-            tag = f"{number}.{len(found) + 1}"
-            found.append(self.described(tag, *held[tag]))
+        claims, found = self.claims[incarnation], list[Claim]()
+        while (tag := f"{number}.{len(found) + 1}") in claims:
+            held = claims[tag]
+            place = Place(incarnation, tag)
+            found.append(self.described(place, held.queue, held.raw, held.claimed_ms))
+            # Whoever held it at the first try may have let go since: now it is this one that runs.
+            self._start_running(found[-1].known, found[-1].job_id, place)
         return tuple(found)
 
     def _return_due_retries(self) -> frozenset[str]:
-        due = sorted((at, _member(record), record) for record, at in self.waiting.items() if at <= self.now_ms)
-        for _, _, record in due:
-            del self.waiting[record]
-            self.lists[record[2]].append(record[3])
-        return frozenset(self.keys.model_of(record[2]) for _, _, record in due)
+        due = sorted((at, waits.member, waits) for waits, at in self.waiting.items() if at <= self.now_ms)
+        for _, _, waits in due:
+            del self.waiting[waits]
+            self.lists[waits.queue].append(waits.raw)
+        return frozenset(self.keys.model_of(waits.queue) for _, _, waits in due)
 
     def _next_due(self) -> int | None:
         return min(self.waiting.values(), default=None)
@@ -182,6 +390,7 @@ class _Taking:
     redis: RedisModel
     incarnation: str
     number: int
+    one_runs_alone: bool
     found: list[Claim] = field(default_factory=list)
 
     def in_turn(self, models: Sequence[str], wanted: int) -> None:
@@ -189,43 +398,57 @@ class _Taking:
         while full and len(self.found) < wanted:
             full = False
             for model in models:
-                if len(self.found) < wanted and self._take_head(model):
+                if len(self.found) < wanted and self._take_one(model):
                     full = True
 
-    def expired_heads(self, models: Sequence[str], most: int) -> None:
+    def ended_heads(self, models: Sequence[str], most: int) -> None:
         last = len(self.found) + most
         for model in models:
-            while len(self.found) < last and self._take_head(model, lambda raw: self.redis.read(raw)[1]):
-                pass
-
-    def _take_head(self, model: str, fits: Callable[[bytes], bool] = lambda _: True) -> bool:
-        for name in self.redis.of(model):
-            if self.redis.lists[name]:
-                if not fits(self.redis.lists[name][-1]):
-                    return False
+            while len(self.found) < last and (name := self._list_of_head(model)):
+                job_id, expired = self.redis.read(self.redis.lists[name][-1])
+                if not expired and job_id not in self.redis.cancelled:
+                    break
                 self._take(name)
+
+    def _list_of_head(self, model: str) -> str | None:
+        return next((name for name in self.redis.of(model) if self.redis.lists[name]), None)
+
+    def _take_one(self, model: str) -> bool:
+        while name := self._list_of_head(model):
+            if self._take(name):
                 return True
         return False
 
-    def _take(self, name: str) -> None:
+    def _take(self, name: str) -> bool:
         raw = self.redis.lists[name].pop()
-        tag = f"{self.number}.{len(self.found) + 1}"
-        self.redis.claims[self.incarnation][tag] = (name, raw)
-        self.found.append(self.redis.described(tag, name, raw))
+        place = Place(self.incarnation, f"{self.number}.{len(self.found) + 1}")
+        claim = self.redis.described(place, name, raw, self.redis.now_ms)
+        if claim.known.alone and claim.known.standing is Standing.TO_RUN:
+            if self.one_runs_alone:
+                self.redis.set_aside(place, name, raw)
+                return False
+            self.one_runs_alone = True
+        self.redis.hold(place, claim)
+        self.found.append(claim)
+        return True
+
+
+def ledger_of(job_id: str | None, raw: bytes) -> str:
+    """Return what a ledger is called: after its job, or after bytes that nobody could read."""
+    return job_id if job_id is not None else "#" + hashlib.sha1(raw, usedforsecurity=False).hexdigest()
+
+
+def _as_lost(attempt: Attempt) -> Attempt:
+    return attempt.model_copy(update={"code": AttemptCode.WORKER_LOST, "inference_ms": None, "usage": None})
 
 
 def _in_order(commits: Sequence[Commit]) -> list[Commit]:
-    kinds = (Settle, Retry, Return, Bury)
+    kinds = (Settle, Retry, Return, Bury, Drop)
     returns_last_claimed_first = sorted(
         (one for one in commits if isinstance(one, Return)), key=lambda one: one.place, reverse=True
     )
     others = [one for one in commits if not isinstance(one, Return)]
     return sorted([*returns_last_claimed_first, *others], key=lambda one: kinds.index(type(one)))
-
-
-def _member(record: tuple[str, str, str, bytes]) -> bytes:
-    incarnation, tag, queue, raw = record
-    return f"{incarnation}/{tag}\n{queue}\n".encode() + raw
 
 
 def _content(raw: bytes) -> Any:
@@ -250,6 +473,9 @@ class FakeCommitter:
     incarnation: str = "triton-01:a"
     asked: list[Exchange] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.redis.enter(self.incarnation)
 
     def exchange(self, asked: Exchange) -> ExchangeReply:
         """Return the reply."""

@@ -137,7 +137,7 @@ def test_what_a_misbehaving_server_says_is_in_no_log_line(fleet: Fleet, valkey: 
     with MisbehavingServer() as server:
 
         def behave(peer: object, _: object) -> None:
-            peer.send(said[len(server.inferences) % len(said)])  # type: ignore[attr-defined] # a Peer
+            peer.send(said[len(server.inferences) % len(said)])  # type: ignore[attr-defined] # always a Peer
 
         server.behaviour = behave
         worker = fleet.start(runtime_endpoint=server.url, log_level="debug", until=())

@@ -15,7 +15,7 @@ from kombu import Connection, Exchange, Queue
 from kombu.pidbox import Mailbox
 from kombu.utils.json import dumps
 
-from tasks.generate import Delivery
+from tasks.delivery import Delivery
 from tests.committer_contract import KEYS, OTHER_MODEL, jobs
 from tests.integration.bench import state
 from tests.jobs import MODEL, delivery, job_json

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from worker import lua
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("settings", "tasks", "worker")
 
@@ -129,11 +131,27 @@ def test_modules_stay_short() -> None:
 
 
 def test_every_script_is_loaded() -> None:
-    """No Lua script lies about unused: each one's file name is spelled in the code that loads it."""
+    """No Lua script lies about unused: each one's name is spelled in the code that loads it, or in a script that includes it."""
     code = "\n".join(path.read_text() for path in modules("worker"))
     scripts = sorted((ROOT / "worker").rglob("*.lua"))
-    unused = [name(script) for script in scripts if not re.search(rf"""["']{script.stem}(\.lua)?["']""", code)]
+    sources = "\n".join(script.read_text() for script in scripts)
+    unused = [
+        name(script)
+        for script in scripts
+        if not re.search(rf"""["']{script.stem}(\.lua)?["']""", code)
+        and not re.search(rf"^-- include {script.stem}$", sources, re.MULTILINE)
+    ]
     assert unused == []
+
+
+def test_what_a_script_includes_is_in_it() -> None:
+    """Each line that asks for another script is replaced by that script."""
+    scripts = sorted((ROOT / "worker" / "lua").glob("*.lua"))
+    including = [script.stem for script in scripts if "-- include " in script.read_text()]
+    assert including
+    for script in including:
+        assert "-- include " not in lua.load(script)
+        assert "local function standing_among_others" in lua.load(script)
 
 
 def test_every_silenced_check_says_why() -> None:

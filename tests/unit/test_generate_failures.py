@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks import errors
-from tasks.delivery import DeadLetter, Retry, Return, Settlement
+from tasks.delivery import DeadLetter, Duplicate, Retry, Return, Settlement, Standing
 from tasks.errors import ErrorCode, JobError
 from tasks.generate import Generation, generate
+from tasks.reading import fingerprint_of
 from tasks.result import Attempt, AttemptCode, GenerateResult
 from tasks.retry import RetryPolicy
 from tests.fakes import FakeInference
@@ -85,12 +86,13 @@ def test_what_may_pass_is_tried_again_after_a_wait(failure: type[JobError]) -> N
 
 
 def to_the_end(ends_with: Callable[[], BaseException], **changes: Any) -> tuple[int, GenerateResult]:
-    """Deliver a job again and again as it asks for; return how often it was tried, and its result."""
+    """Deliver a job again and again as it asks for, alone; return how often it was tried, and its result."""
     tried = 0
     attempts: tuple[Attempt, ...] = ()
     while True:
         tried += 1
-        outcome = ran(ends_with(), delivery(attempts=attempts), **changes)
+        assert tried < 50, "it never ends"
+        outcome = ran(ends_with(), delivery(attempts=attempts, alone=True), **changes)
         if not isinstance(outcome, Retry):
             return tried, settled(outcome)
         attempts = (*attempts, outcome.attempt)
@@ -113,6 +115,13 @@ def test_the_last_attempt_settles(failure: type[JobError], tries: int) -> None:
     assert {each.code for each in result.attempts} == {failure.code}
     assert result.error is not None
     assert result.error.code is failure.code
+
+
+def test_beside_others_a_crash_of_the_model_is_never_the_end() -> None:
+    """However often it happened: the culprit is told by a run alone."""
+    crashes = (attempt(ErrorCode.RUNTIME_MODEL_CRASHED),) * 20
+    assert isinstance(ran(errors.ModelCrashed(), delivery(attempts=crashes)), Retry)
+    assert failed(ran(errors.ModelCrashed(), delivery(attempts=crashes, alone=True))) is errors.ModelCrashed.code
 
 
 def test_the_policy_is_the_workers() -> None:
@@ -154,9 +163,11 @@ def test_nothing_of_a_prompt_is_in_a_failed_result() -> None:
     for failure in (*THE_END, *TRIED_AGAIN):
         raw = job_json(prompt=SECRET)
         spent = (attempt(ErrorCode.INTERNAL_ERROR),) * 2
-        assert SECRET not in settled(ran(failure(), delivery(raw, attempts=spent))).model_dump_json()
+        of = delivery(raw, attempts=spent, alone=True)
+        assert SECRET not in settled(ran(failure(), of)).model_dump_json()
 
 
+SECOND = {Standing.SETTLED, Standing.HELD}
 ENDINGS: st.SearchStrategy[Generation | BaseException] = st.one_of(
     st.builds(
         Generation, st.text(), st.builds(usage, st.integers(1), st.integers(0)), st.none() | st.text(), st.none()
@@ -170,21 +181,26 @@ ENDINGS: st.SearchStrategy[Generation | BaseException] = st.one_of(
 @given(
     ENDINGS,
     st.sampled_from([job_json(), job_json(prompt=""), b"garbage"]),
+    st.sampled_from(Standing),
     st.booleans(),
-    st.lists(st.sampled_from([*ErrorCode, *AttemptCode]), max_size=4),
+    st.lists(st.sampled_from([*ErrorCode, *AttemptCode, AttemptCode.WORKER_LOST]), max_size=8),
     st.floats(0, 1e9),
 )
 def test_every_delivery_ends_in_one_outcome(
     ending: Generation | BaseException,
     raw: bytes,
-    expired: bool,
+    standing: Standing,
+    alone: bool,
     codes: list[ErrorCode | AttemptCode],
     passed_ms: float,
 ) -> None:
-    """A settlement that reads back, a retry, a return or a dead letter; no attempt is lost, none is made up."""
+    """A settlement that reads back, a retry, a return, a duplicate or a dead letter; no attempt is lost, none is made up."""
     earlier = tuple(attempt(code) for code in codes)
     inference = FakeInference(ending, takes_ms=passed_ms)
-    outcome = generate(delivery(raw, expired=expired, attempts=earlier), ports(inference))
+    rival = fingerprint_of(job_json()) if standing in SECOND else None
+    of = delivery(raw, standing=standing, rival=rival, alone=alone, attempts=earlier)
+    outcome = generate(of, ports(inference))
+    assert standing is Standing.TO_RUN or not inference.asked
     if isinstance(outcome, Settlement):
         result = settled(outcome)
         assert tuple(result.attempts[: len(earlier)]) == earlier
@@ -192,5 +208,8 @@ def test_every_delivery_ends_in_one_outcome(
         assert (result.status == "succeeded") == isinstance(ending, Generation) or not inference.asked
         assert json.loads(result.model_dump_json())["finished_at"] >= "2026-11-30T10:00:00.000Z"
     else:
-        assert isinstance(outcome, DeadLetter if raw == b"garbage" else Retry | Return)
-        assert len(inference.asked) == (0 if raw == b"garbage" else 1)
+        unread = raw == b"garbage"
+        assert isinstance(
+            outcome, DeadLetter if unread else Duplicate | DeadLetter if standing in SECOND else Retry | Return
+        )
+        assert len(inference.asked) == (0 if unread or standing in SECOND else 1)

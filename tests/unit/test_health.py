@@ -54,6 +54,14 @@ def test_a_workers_state_follows_from_its_models(states: list[ModelState], drain
     assert worker_state({str(n): one for n, one in enumerate(states)}, draining=draining) is state
 
 
+@pytest.mark.parametrize("states", [[READY], [READY, PAUSED], [PAUSED], [STARTING]])
+def test_a_worker_that_consumes_nothing_is_unavailable(states: list[ModelState]) -> None:
+    """Whatever its models could do; one that drains says that instead."""
+    models = {str(n): one for n, one in enumerate(states)}
+    assert worker_state(models, draining=False, consuming=False) is WorkerState.UNAVAILABLE
+    assert worker_state(models, draining=True, consuming=False) is WorkerState.DRAINING
+
+
 @pytest.fixture
 def settings() -> Settings:
     """The settings of the contract's example."""
@@ -112,7 +120,7 @@ def test_it_says_what_is_so(settings: Settings) -> None:
 
 def test_it_says_what_was_counted(settings: Settings) -> None:
     """Each counter under its own name."""
-    tally = Tally(RedisClock(FakeClock()), 1, 2, 3, 4, 5, 6, 7, 8, ErrorCode.RUNTIME_TIMEOUT, "then", "before")
+    tally = Tally(RedisClock(FakeClock()), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ErrorCode.RUNTIME_TIMEOUT, "then", "before")
     wanted = {
         "succeeded_total": "1",
         "failed_total": "2",
@@ -120,7 +128,10 @@ def test_it_says_what_was_counted(settings: Settings) -> None:
         "returned_total": "4",
         "dead_lettered_total": "5",
         "duplicates_total": "6",
-        "consecutive_failures": "8",
+        "claims_lost_total": "7",
+        "claims_reaped_total": "8",
+        "wasted_tokens_total": "9",
+        "consecutive_failures": "10",
         "last_error_code": "runtime_timeout",
         "last_error_at": "then",
         "last_success_at": "before",

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tasks.delivery import DeadLetter, Delivery, Outcome, Retry, Return, Settlement
 from tasks.errors import ConnectionLost, InvalidJob, JobError, ModelNotReady, QueueFull
-from tasks.generate import DeadLetter, Delivery, Outcome, Retry, Return, Settlement, generate
+from tasks.generate import end_unstarted, generate
 from tasks.reading import DeadLetterReason, JobIdentity
 from tests.committer_contract import KEYS, LONG_AGO, OTHER_MODEL, jobs
 from tests.fakes import FakeClock, FakeInference
@@ -19,6 +20,7 @@ from worker import exchange
 from worker.clock import RedisClock
 from worker.intake import Intake
 from worker.lookout import SWEEP_MS, Lookout
+from worker.reception import Reception
 
 QUEUE = KEYS.jobs(MODEL)
 
@@ -53,16 +55,19 @@ class Bench:
         self.observer = Observer()
         self.clock = FakeClock()
         self.told = True
+        redis_clock = RedisClock(self.clock)
+        redis_clock.heard(self.redis.now_ms)
+        self.reception = Reception(KEYS, self.clock, redis_clock, MAX_JOB_BYTES, self.end_unstarted)
         self.intake = Intake(
             committer=self.committer,
             lookout=Lookout(self.observer.is_open, lambda: self.told),
+            reception=self.reception,
             gate=self.observer,
             journal=self.observer,
             clock=self.clock,
-            redis_clock=RedisClock(self.clock),
+            redis_clock=redis_clock,
             keys=KEYS,
-            max_job_bytes=MAX_JOB_BYTES,
-            end_unstarted=self.run,
+            worker_id="triton-01",
             slots=slots,
         )
         self.intake.open_queue(QUEUE)
@@ -88,6 +93,15 @@ class Bench:
     def run(self, delivery: Delivery) -> Outcome:
         """Run a delivery as the worker does."""
         return generate(delivery, ports(FakeInference()))
+
+    def end_unstarted(self, delivery: Delivery) -> Outcome | None:
+        """End what needs no run as the worker does."""
+        return end_unstarted(delivery, ports(FakeInference()))
+
+    def give_all_back(self) -> None:
+        """Put back what has no outcome, as a drain does."""
+        for delivery in self.intake.held():
+            self.intake.give_back(delivery)
 
     @property
     def claimed(self) -> list[str]:
@@ -135,6 +149,7 @@ def test_a_delivery_says_what_the_task_needs() -> None:
     """Its tag, its queue's model, the bytes as they came, Redis' time of the claim and this process' own."""
     bench = Bench()
     bench.clock.pass_ms(1234)
+    bench.redis.now_ms += 1234
     bench.redis.attempts["a"].append(attempt())
     bench.push(*jobs("a"))
     assert bench.taken() == [
@@ -144,7 +159,7 @@ def test_a_delivery_says_what_the_task_needs() -> None:
             raw=job_json(job_id="a"),
             claimed_at_ms=bench.redis.now_ms,
             received_ms=1234,
-            expired=False,
+            job_id="a",
             attempts=(attempt(),),
         )
     ]
@@ -263,7 +278,7 @@ def test_a_job_given_back_before_it_was_taken_is_not_taken() -> None:
     bench = Bench()
     bench.push(*jobs("a"))
     bench.work()
-    bench.intake.give_back(*bench.intake.held())
+    bench.give_all_back()
     assert list(bench.intake.take()) == []
 
 
@@ -361,7 +376,7 @@ class TestEnvelopes:
         bench.push(raw)
         bench.intake.run_once()
         bench.intake.stop_claiming()
-        bench.intake.give_back(*bench.intake.held())
+        bench.give_all_back()
         assert bench.taken() == []
         assert bench.redis.lists[QUEUE] == [raw]
         assert bench.intake.in_flight == 0
@@ -375,7 +390,7 @@ class TestEnvelopes:
         def give_it_back() -> None:
             bench.committer.meanwhile = lambda: None
             bench.observer.shut.add(MODEL)
-            bench.intake.give_back(*bench.intake.held())
+            bench.give_all_back()
 
         bench.committer.meanwhile = give_it_back
         assert bench.taken() == []

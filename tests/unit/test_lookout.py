@@ -50,7 +50,7 @@ def test_every_queue_is_looked_at_first() -> None:
     lookout = Lookout(lambda _: True, lambda: True)
     lookout.open(A)
     lookout.open(B)
-    assert lookout.request(0.0, 4) == ClaimRequest(1, 4, (A, B), (), most_expired=100)
+    assert lookout.request(0.0, 4) == ClaimRequest(1, 4, (A, B), (), most_ended=100)
 
 
 def test_a_queue_found_empty_is_not_asked_for_again() -> None:
@@ -120,19 +120,19 @@ def test_a_queue_that_is_no_longer_ours_is_not_asked_for() -> None:
 
 
 def test_a_sweep_asks_for_everything_with_shut_models_apart() -> None:
-    """Of the shut ones only expired heads are wanted; a sweep needs no free slot, since those need none."""
+    """Of the shut ones only heads that have ended are wanted; a sweep needs no free slot, since those need none."""
     table = Table()
     table.shut.add(B)
     request = table.asked(SWEEP_MS, wanted=0)
-    assert (request.wanted, request.open, request.closed, request.most_expired) == (0, (A,), (B,), 100)
+    assert (request.wanted, request.open, request.closed, request.most_ended) == (0, (A,), (B,), 100)
 
 
-def test_only_sweeps_look_for_expired_heads() -> None:
+def test_only_sweeps_look_for_ended_heads() -> None:
     """They cost the server a look into each list."""
     table = Table()
     table.lookout.ring(frozenset({A}))
     request = table.asked(1)
-    assert (request.closed, request.most_expired) == ((), 0)
+    assert (request.closed, request.most_ended) == ((), 0)
 
 
 @pytest.mark.parametrize(("told", "every"), [(True, SWEEP_MS), (False, UNTRACKED_SWEEP_MS)])

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tasks.delivery import DeadLetter, Retry, Return, Settlement
 from tasks.errors import ConnectionLost, ModelNotReady
-from tasks.generate import DeadLetter, Retry, Return, Settlement
 from tasks.reading import DeadLetterReason, JobIdentity
 from tasks.result import GenerateResult
 from tests.generating import ran

@@ -1,6 +1,7 @@
 """What is done about a failed attempt: every failure, every number of attempts."""
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -41,11 +42,11 @@ def ledger(failure: type[JobError], earlier: list[ErrorCode | AttemptCode]) -> l
 
 
 def decided(
-    failure: type[JobError], earlier: list[ErrorCode | AttemptCode], max_attempts: int = 3
+    failure: type[JobError], earlier: list[ErrorCode | AttemptCode], max_attempts: int = 3, *, alone: bool = True
 ) -> Settle | TryAgain | GiveBack:
     """What is done, with the longest wait."""
     policy = RetryPolicy(max_attempts=max_attempts, base_seconds=1.0, max_seconds=5.0)
-    return decide(failure(), ledger(failure, earlier), policy, lambda: 0.999)
+    return decide(failure(), ledger(failure, earlier), policy, lambda: 0.999, alone=alone)
 
 
 @pytest.mark.parametrize("earlier", range(5))
@@ -115,9 +116,41 @@ def test_every_failure_is_in_one_of_the_tables() -> None:
 def test_never_more_than_max_attempts(
     failure: type[JobError], earlier: list[ErrorCode | AttemptCode], max_attempts: int
 ) -> None:
-    """A job that is tried again has an attempt left."""
+    """A job that is tried again has an attempt left; what its workers' ends did to it are none of its own."""
     if isinstance(decided(failure, earlier, max_attempts), TryAgain):
-        assert len(ledger(failure, earlier)) < max_attempts
+        assert len([one for one in ledger(failure, earlier) if one.code in ErrorCode]) < max_attempts
+
+
+@given(FAILURES, LEDGERS, st.lists(st.sampled_from(AttemptCode), max_size=8), st.booleans(), st.randoms())
+def test_what_workers_did_to_a_job_changes_nothing(
+    failure: type[JobError],
+    own: list[ErrorCode | AttemptCode],
+    workers: list[AttemptCode],
+    alone: bool,
+    random: random.Random,
+) -> None:
+    """However often one died with it, was drained or lost its lease: neither the decision nor the wait is another."""
+    mixed = [*own, *workers]
+    random.shuffle(mixed)
+    codes = [code for code in mixed if code in ErrorCode]
+    assert decided(failure, mixed, 4, alone=alone) == decided(failure, codes, 4, alone=alone)
+
+
+@given(LEDGERS, st.integers(1, 6))
+def test_a_job_is_given_up_for_a_crash_of_its_model_only_when_it_ran_alone(
+    earlier: list[ErrorCode | AttemptCode], max_attempts: int
+) -> None:
+    """The culprit may have been a neighbour."""
+    assert isinstance(decided(errors.ModelCrashed, earlier, max_attempts, alone=False), TryAgain)
+
+
+@given(st.sampled_from([each for each in EVERY if each is not errors.ModelCrashed]), LEDGERS, st.integers(1, 6))
+def test_other_failures_are_the_jobs_own(
+    failure: type[JobError], earlier: list[ErrorCode | AttemptCode], max_attempts: int
+) -> None:
+    """Whoever ran beside it."""
+    beside = decided(failure, earlier, max_attempts, alone=False)
+    assert beside == decided(failure, earlier, max_attempts, alone=True)
 
 
 @given(FAILURES, LEDGERS)

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from tasks.delivery import DeadLetter, Duplicate, Outcome, Retry, Return
 from tasks.errors import ConnectionLost, ErrorCode, ModelNotReady, RuntimeTimeout, RuntimeUnavailable
-from tasks.generate import DeadLetter, Outcome, Retry, Return
 from tasks.reading import DeadLetterReason, JobIdentity
 from tests.fakes import FakeClock
 from tests.generating import ran
-from tests.jobs import CLAIMED_AT_MS, MODEL, attempt, delivery, job_json
+from tests.jobs import CLAIMED_AT_MS, MODEL, attempt, delivery, job_json, usage
 from worker.clock import RedisClock
 from worker.tally import Tally
 
@@ -18,7 +18,7 @@ IDENTITY = JobIdentity("j-1", MODEL, "f" * 32)
 SETTLED, SETTLED_BEFORE, GONE = 1, 0, -1
 COUNTERS = (
     *("succeeded_total", "failed_total", "retried_total", "returned_total"),
-    *("dead_lettered_total", "duplicates_total", "claims_lost_total"),
+    *("dead_lettered_total", "duplicates_total", "claims_lost_total", "claims_reaped_total"),
 )
 SECRET = "a secret prompt"
 
@@ -50,7 +50,9 @@ FAILED = ran(of=delivery(job_json(max_tokens=0)))
         (Retry(IDENTITY, attempt(), 250, ConnectionLost()), 1, "retried_total", "job.delayed"),
         (Return(IDENTITY, ModelNotReady()), 1, "returned_total", "job.returned"),
         (None, 1, "returned_total", "job.returned"),
+        (Retry(IDENTITY, attempt(), 250, ConnectionLost()), 0, "claims_lost_total", "claim.was_lost"),
         (DeadLetter(DeadLetterReason.NOT_JSON), 1, "dead_lettered_total", "job.dead_lettered"),
+        (Duplicate(IDENTITY), 1, "duplicates_total", "job.was_dropped"),
     ],
 )
 def test_each_outcome_is_counted_once_and_logged_once(
@@ -123,3 +125,32 @@ def test_a_settlement_that_changed_nothing_changes_no_other_figure(tally: Tally)
     tally.committed(delivery(), ran(RuntimeTimeout()), SETTLED_BEFORE)
     tally.committed(delivery(), ran(), GONE)
     assert (tally.last_error_code, tally.last_success_at, tally.consecutive_failures) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word", "wasted"),
+    [
+        (ran(), SETTLED, 0),
+        (ran(), SETTLED_BEFORE, 37),
+        (ran(), GONE, 37),
+        (FAILED, GONE, 0),
+        (Retry(IDENTITY, attempt(spent=usage(5, 3)), 250, ConnectionLost()), 1, 8),
+        (Retry(IDENTITY, attempt(spent=usage(5, 3)), 250, ConnectionLost()), 0, 8),
+        (Retry(IDENTITY, attempt(), 250, ConnectionLost()), 1, 0),
+        (Return(IDENTITY, ModelNotReady()), 1, 0),
+        (None, 1, 0),
+    ],
+)
+def test_tokens_that_were_spent_for_nothing_are_counted(
+    tally: Tally, outcome: Outcome | None, word: int, wasted: int
+) -> None:
+    """Those of attempts of which nothing was settled, where Triton said how many."""
+    tally.committed(delivery(), outcome, word)
+    assert tally.wasted_tokens_total == wasted
+
+
+def test_the_jobs_of_dead_runs_are_counted(tally: Tally) -> None:
+    """As many as went back."""
+    for jobs in (3, 0, 4):
+        tally.reaped(jobs)
+    assert counts(tally) == {"claims_reaped_total": 7}

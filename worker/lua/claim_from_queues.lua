@@ -111,8 +111,15 @@ local function return_due_retries()
   return returned
 end
 
+local function run_here(tag, job_id, standing)
+  local claim = incarnation .. '/' .. tag
+  if job_id == '' or standing == 'settled' or standing == 'held' then return end
+  if redis.call('HGET', running, job_id) ~= claim then redis.call('HSET', running, job_id, claim) end
+end
+
 local found = {}
 
+-- A job that was held elsewhere at the first try may be let go by now: then it is this claim that runs it.
 local function found_by_an_earlier_try()
   while true do
     local tag = call .. '.' .. (#found + 1)
@@ -122,6 +129,7 @@ local function found_by_an_earlier_try()
     local job_id, expired = read(raw)
     local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
     local alone = crashes(attempts) >= crashes_to_run_alone
+    run_here(tag, job_id, standing)
     found[#found + 1] = described(tag, list, raw, job_id, tonumber(claimed_ms), standing, rival, alone, attempts)
   end
 end
@@ -136,6 +144,15 @@ redis.call('SET', latest, call, 'EX', 3600)
 
 local returned = return_due_retries()
 
+-- Under a name of its own: an equal one may have been set aside by this call or by an earlier try of it.
+local function set_aside(tag, list, raw)
+  local n = 0
+  repeat
+    n = n + 1
+    local record = incarnation .. '/aside/' .. tag .. '.' .. n .. '\n' .. list .. '\n' .. raw
+  until redis.call('ZADD', waiting, 'NX', now_ms + ASIDE_MS, record) == 1
+end
+
 -- Takes what was popped. One that is to run alone among its like waits for a moment while another of them runs.
 local function take(list, raw, job_id, expired)
   local tag = call .. '.' .. (#found + 1)
@@ -143,15 +160,13 @@ local function take(list, raw, job_id, expired)
   local alone = crashes(attempts) >= crashes_to_run_alone
   if alone and standing == '' then
     if one_runs_alone then
-      redis.call('ZADD', waiting, now_ms + ASIDE_MS, incarnation .. '/aside/' .. tag .. '\n' .. list .. '\n' .. raw)
+      set_aside(tag, list, raw)
       return false
     end
     one_runs_alone = true
   end
   redis.call('HSET', claims, tag, list .. '\n' .. job_id .. '\n' .. now_ms .. '\n' .. raw)
-  if job_id ~= '' and standing ~= 'settled' and standing ~= 'held' then
-    redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
-  end
+  run_here(tag, job_id, standing)
   found[#found + 1] = described(tag, list, raw, job_id, now_ms, standing, rival, alone, attempts)
   return true
 end
