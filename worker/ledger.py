@@ -4,8 +4,9 @@ Every step is a script guarded by the claim it is about (worker/lua), so a whole
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final, Protocol, assert_never
 
 from redis.exceptions import NoScriptError
@@ -68,6 +69,7 @@ class Ledger:
     terms: LedgerTerms
     _sources: dict[str, str] = field(default_factory=lambda: {name: lua.load(name) for name in _SCRIPTS})
     _shas: dict[str, str] = field(init=False)
+    _sendings: Iterator[int] = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:
         """Name the scripts as Redis does."""
@@ -147,7 +149,8 @@ class Ledger:
         return self._script("open_if_claimed", [self.keys.claims(self.terms.incarnation)], arguments)
 
     def _claim_command(self, claim: ClaimRequest) -> list[Argument]:
-        keys = [self.keys.claims(self.terms.incarnation), self.keys.waiting]
+        incarnation = self.terms.incarnation
+        keys = [self.keys.claims(incarnation), self.keys.waiting, self.keys.calls(incarnation)]
         keys += [self.keys.jobs(model) + priority for model in (*claim.open, *claim.closed) for priority in PRIORITIES]
         return self._script(
             "claim_from_queues",
@@ -161,6 +164,7 @@ class Ledger:
                 len(PRIORITIES),
                 len(claim.open),
                 claim.most_expired,
+                next(self._sendings),
             ],
         )
 

@@ -2,26 +2,27 @@
 --
 -- KEYS[1]   claims of this incarnation (hash: tag -> record)
 -- KEYS[2]   jobs that wait for a retry (sorted set: record by due time)
--- KEYS[3..] the lists to take from: each model's lists follow one another in the order they are read
+-- KEYS[3]   number of the last call (string)
+-- KEYS[4..] the lists to take from: each model's lists follow one another in the order they are read
 --
 -- ARGV[1] prefix of all keys            ARGV[2] number of this call; tags are <number>.<n>
 -- ARGV[3] how many jobs are wanted      ARGV[4] max_job_bytes: larger ones are claimed unread
 -- ARGV[5] max_queue_ms, -1 for off      ARGV[6] lists per model
 -- ARGV[7] how many of the models are open; of the others, and once enough is taken, only expired heads are claimed
--- ARGV[8] how many expired heads may be taken at the most
+-- ARGV[8] how many expired heads may be taken at the most   ARGV[9] number of this sending, higher than of all before
 --
 -- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a retry back}, {claim...}}
 -- with claim = {tag, list, raw, job_id or '', 1 if expired, attempts as JSON...}.
 --
 -- A repeat after a lost reply is safe: whoever lost it has settled none of its claims, so the first tag of the call is
--- still there, and the same claims are returned again. A call that arrives after a later one, over a connection that was
--- given up long ago, claims nothing: nobody would run it.
+-- still there, and the same claims are returned again. A sending that arrives after a later one, of the same call or
+-- another, over a connection that was given up long ago, claims nothing: nobody would run it.
 
-local claims, waiting = KEYS[1], KEYS[2]
+local claims, waiting, latest = KEYS[1], KEYS[2], KEYS[3]
 local prefix, call = ARGV[1], ARGV[2]
 local wanted, max_bytes, max_queue_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lists_per_model, open_models, most_expired = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local models = (#KEYS - 2) / lists_per_model
+local models = (#KEYS - 3) / lists_per_model
 local RETRIES_A_CALL = 200
 
 local time = redis.call('TIME')
@@ -109,10 +110,13 @@ local found = claims_of_an_earlier_try()
 if #found > 0 then return {now_ms, next_due(), {}, {}, found} end
 
 -- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
-local latest = prefix .. 'calls:' .. string.sub(claims, #prefix + #'claims:' + 1)
-if tonumber(redis.call('GET', latest) or 0) > tonumber(call) then return {now_ms, next_due(), {}, {}, {}} end
+local latest_call, latest_sending = string.match(redis.call('GET', latest) or '0 0', '^(%d+) (%d+)$')
+latest_call, latest_sending = tonumber(latest_call), tonumber(latest_sending)
+if latest_call > tonumber(call) or (latest_call == tonumber(call) and latest_sending > tonumber(ARGV[9])) then
+  return {now_ms, next_due(), {}, {}, {}}
+end
 redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
-redis.call('SET', latest, call, 'EX', 3600)
+redis.call('SET', latest, call .. ' ' .. ARGV[9], 'EX', 3600)
 
 local returned = return_due_retries()
 
@@ -123,7 +127,7 @@ local function take(list, raw, job_id, expired)
 end
 
 local function list_of(model, n)
-  return KEYS[2 + (model - 1) * lists_per_model + n]
+  return KEYS[3 + (model - 1) * lists_per_model + n]
 end
 
 local function take_one(model)
