@@ -17,6 +17,17 @@ from worker.recovery import Recovery
 A, B = "acme/a", "acme/b"
 
 
+class WatchedGate(ModelGate):
+    """A gate that counts how often it is asked what is due."""
+
+    asked = 0
+
+    def due(self) -> list[str]:
+        """Count, and answer."""
+        self.asked += 1
+        return super().due()
+
+
 class Rig:
     """A gate of two models whose pauses are as short as they get, and looks that end as the test says."""
 
@@ -24,7 +35,7 @@ class Rig:
         self.looks = Counter[str]()
         self.opened = 0
         self.ends: dict[str, Callable[[], None]] = {}
-        self.gate = ModelGate([A, B], MonotonicClock(), lambda: 0.0, self._changed)
+        self.gate = WatchedGate([A, B], MonotonicClock(), lambda: 0.0, self._changed)
         self.recovery = Recovery(self.gate, self._look, self._open)
 
     @contextmanager
@@ -65,11 +76,14 @@ def fail(error: Exception) -> Callable[[], None]:
     return end
 
 
-def hold(released: Event) -> Callable[[], None]:
-    """Return a look that hangs until it is released."""
+def hold(released: Event, ended: Event | None = None) -> Callable[[], None]:
+    """Return a look that hangs until it is released, and says when it has ended in whichever way."""
 
     def end() -> None:
-        released.wait()
+        try:
+            released.wait()
+        finally:
+            (ended or Event()).set()
 
     return end
 
@@ -120,6 +134,7 @@ def test_a_look_that_takes_long_holds_up_no_other() -> None:
         until(lambda: rig.gate.is_open(B))
         assert rig.gate.states()[A].standing is Standing.STARTING
         assert rig.looks[A] == 1
+        assert rig.gate.asked < 20, "it spins"
         hanging.set()
         until(lambda: rig.gate.is_open(A))
 
@@ -127,7 +142,9 @@ def test_a_look_that_takes_long_holds_up_no_other() -> None:
 def test_a_look_under_way_is_ended_by_closing() -> None:
     """A worker that stops waits for none."""
     rig = Rig()
-    rig.ends[A] = hold(Event())
+    ended = Event()
+    rig.ends[A] = hold(Event(), ended)
     with rig.looking():
         until(lambda: rig.looks[A] == 1)
+    assert ended.is_set()
     assert rig.gate.states()[A].standing is Standing.STARTING
