@@ -60,6 +60,10 @@ class Keys:
         """Return what one run of a worker has claimed: tag to record."""
         return f"{self.namespace}:claims:{incarnation}"
 
+    def calls(self, incarnation: str) -> str:
+        """Return the number of the last claim call of one run of a worker."""
+        return f"{self.namespace}:calls:{incarnation}"
+
     @property
     def claimants(self) -> str:
         """Return the incarnations that hold claims."""

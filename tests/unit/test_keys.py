@@ -13,6 +13,7 @@ KEYS = Keys("speedinfer")
     [
         (KEYS.jobs("acme/model-1"), "speedinfer:jobs:acme/model-1"),
         (KEYS.claims("triton-01:a"), "speedinfer:claims:triton-01:a"),
+        (KEYS.calls("triton-01:a"), "speedinfer:calls:triton-01:a"),
         (KEYS.waiting, "speedinfer:waiting"),
         (KEYS.attempts("j-1"), "speedinfer:attempts:j-1"),
         (KEYS.settlements, "speedinfer:settlements"),
