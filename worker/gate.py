@@ -4,7 +4,7 @@ A pause ends only after the model's readiness and its contract were looked at an
 with jitter, so that workers do not come back as one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -84,9 +84,13 @@ class ModelGate:
             if state.standing is not Standing.READY and state.look_at_ms <= now_ms
         ]
 
-    def next_look_ms(self) -> float | None:
-        """Return how long until a model is to be looked at, None where none is."""
-        looks = [state.look_at_ms for state in self._states.values() if state.standing is not Standing.READY]
+    def next_look_ms(self, apart_from: Collection[str] = ()) -> float | None:
+        """Return how long until a model, ``apart_from`` some, is to be looked at, None where none is."""
+        looks = [
+            state.look_at_ms
+            for model, state in self._states.items()
+            if state.standing is not Standing.READY and model not in apart_from
+        ]
         return max(0.0, min(looks) - self._clock.monotonic_ms()) if looks else None
 
     def looked_at(self, model: str, error: JobError | None) -> None:

@@ -107,9 +107,8 @@ class Intake:
 
     def take(self) -> Iterable[Delivery]:
         """Give out the deliveries that wait, oldest first."""
-        if (
-            self.claiming
-        ):  # Else it stays set: Celery's loop goes round once more before it stops, and must not wait there.
+        # When claiming has ended it stays set: Celery's loop goes round once more before it stops, and must not wait there.
+        if self.claiming:
             self.ready.clear()
         while self._deliveries:
             delivery = self._deliveries.popleft()

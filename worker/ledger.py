@@ -3,8 +3,9 @@
 Every step is a script guarded by the claim it is about (worker/lua), so a whole call may be repeated after a lost reply.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Final, assert_never
 
 import structlog
@@ -65,6 +66,7 @@ class Ledger:
     keys: Keys
     terms: LedgerTerms
     incarnation: Callable[[], str]
+    _sendings: Iterator[int] = field(default_factory=lambda: count(1))
 
     def exchange(self, asked: Exchange, now: str) -> ExchangeReply:
         """Do all that is asked in one round trip; ``now`` is Redis' time as RFC 3339, for dead letters.
@@ -72,7 +74,7 @@ class Ledger:
         Raises:
             RedisUnavailable: nothing is known of what was done; the same call may be repeated.
         """
-        calls = _Calls(self, self.incarnation(), now)
+        calls = _Calls(self, self.incarnation(), now, next(self._sendings))
         groups = [group for group in _groups(asked.commits) if group]
         commands = [calls.commits(group) for group in groups]
         commands += [calls.amends(asked.amends)] if asked.amends else []
@@ -99,6 +101,7 @@ class _Calls:
     ledger: Ledger
     incarnation: str
     now: str
+    sending: int
 
     def commits(self, group: Sequence[Commit]) -> list[Argument]:
         keys, terms = self.ledger.keys, self.ledger.terms
@@ -147,6 +150,7 @@ class _Calls:
     def claim(self, claim: ClaimRequest) -> list[Argument]:
         keys, terms = self.ledger.keys, self.ledger.terms
         own = [keys.claims(self.incarnation), keys.waiting, keys.leases, keys.claimants, keys.running]
+        own.append(keys.calls(self.incarnation))
         lists = [keys.jobs(model) + priority for model in (*claim.open, *claim.closed) for priority in PRIORITIES]
         arguments: list[Argument] = [
             keys.prefix,
@@ -161,6 +165,7 @@ class _Calls:
             self.incarnation,
             terms.crashes_to_run_alone,
             int(claim.one_runs_alone),
+            self.sending,
         ]
         return self.ledger.scripts.command("claim_from_queues", own + lists, arguments)
 

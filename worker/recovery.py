@@ -48,9 +48,8 @@ class Recovery:
         self._pool.kill()
 
     def _rest_seconds(self) -> float | None:
-        if self._gate.due():
-            return None  # They are being looked at; each look ends with a change.
-        next_look_ms = self._gate.next_look_ms()
+        # Looks under way end with a change.
+        next_look_ms = self._gate.next_look_ms(apart_from=self._looking)
         return None if next_look_ms is None else next_look_ms / 1000
 
     def _look_at(self, model: str) -> None:

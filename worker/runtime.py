@@ -91,6 +91,7 @@ class Runtime:
             on_reaped=self._tally.reaped,
         )
         self._draining = False
+        self._stopped_at_ms = 0.0
         self._hurried = Event()
         self._greenlets: list[Loop] = []
         self._running: dict[str, greenlet] = {}
@@ -136,18 +137,21 @@ class Runtime:
         """
         first = not self._draining
         self._draining = True
-        if not first:
+        if first:
+            self._stopped_at_ms = self._clock.monotonic_ms()
+        else:
             self._hurried.set()
         self.intake.stop_claiming()
         self._heartbeat.beat_soon()
         return first
 
     def drain(self, seconds: float) -> None:
-        """Let running jobs end for ``seconds``, put the others back, and leave."""
-        self._draining = True
-        self.intake.stop_claiming()
+        """Let running jobs end for ``seconds`` since the stop was asked for, put the others back, and leave."""
+        if not self._draining:
+            self.stop()
         idle = self.intake.idle()
-        gevent.wait([idle, self._hurried], timeout=seconds, count=1)
+        passed_seconds = (self._clock.monotonic_ms() - self._stopped_at_ms) / 1000  # Celery's own steps stop before us.
+        gevent.wait([idle, self._hurried], timeout=max(0.0, seconds - passed_seconds), count=1)
         if not idle.is_set():
             held = self.intake.held()
             for delivery in held:

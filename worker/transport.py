@@ -6,7 +6,7 @@ Celery only when it is claimed, as a message made in memory, and kombu neither a
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, overload
 
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
@@ -25,9 +25,11 @@ Always given by PEXPIRE: kombu's client puts its prefix before that command's ke
 class Ready(Protocol):
     """An event."""
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until set; False if that took longer."""
-        ...
+    @overload
+    def wait(self, timeout: None = None) -> Literal[True]: ...
+
+    @overload
+    def wait(self, timeout: float) -> bool: ...
 
 
 class JobSource(Protocol):

@@ -1,6 +1,7 @@
 """The claim script on a real Redis: what is taken, in which order, and what it can read of a job."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from tasks import rfc3339
 from tasks.reading import NotAJob, read_job
-from tests.committer_contract import AN_HOUR_MS, KEYS, LONG_AGO, OTHER_MODEL, claim, ids, jobs, retry, words
+from tests.committer_contract import AN_HOUR_MS, KEYS, LONG_AGO, OTHER_MODEL, claim, ids, jobs, retry, settle, words
 from tests.garbage import GARBAGE, WRONG_JOBS
-from tests.integration.bench import NOW, Ledgers, RedisBench
+from tests.integration.bench import NOW, Ledgers, RedisBench, terms
 from tests.jobs import LIMITS, MAX_JOB_BYTES, MODEL, attempt, job_json, job_with
-from worker.exchange import Claimed, ClaimRequest, Exchange, Return
+from worker.exchange import Argument, Claimed, ClaimRequest, Exchange, Return
 from worker.keys import PRIORITIES
+from worker.ledger import Ledger
+from worker.redis_link import RedisLink, RedisUnavailable
 
 pytestmark = pytest.mark.leaves("claims:*", "waiting")
 WITHOUT_TRACE = [Phase.generate, Phase.shrink]
@@ -95,6 +98,69 @@ class TestOrder:
         assert claim(bench, 1, 0).claims == ()
         assert asked(bench, ClaimRequest(2, 5, ())).claims == ()
         assert bench.queued() == jobs("a")
+
+
+class TestSendingsThatComeLate:
+    """A connection is given up, and what was sent over it arrives when its caller has long asked again."""
+
+    def test_they_claim_nothing_once_the_same_call_was_answered(
+        self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
+    ) -> None:
+        """Also where the answer was that there is nothing: nobody hears what is claimed after it."""
+        held_up = HeldUp(ledgers.link(redis_url))
+        book = Ledger(held_up, KEYS, terms())
+        asked = Exchange(claim=ClaimRequest(1, 5, (MODEL,)))
+        held_up.gives_up = True
+        with pytest.raises(RedisUnavailable):
+            book.exchange(asked, NOW)
+        held_up.gives_up = False
+        answer = book.exchange(asked, NOW).claimed
+        assert answer is not None
+        assert answer.claims == ()
+        valkey.lpush(KEYS.jobs(MODEL), *jobs("a"))
+        held_up.let_arrive()
+        assert valkey.llen(KEYS.jobs(MODEL)) == 1
+        assert not valkey.exists(KEYS.claims("triton-01:a"))
+
+    def test_they_claim_nothing_once_the_claims_of_the_same_call_have_ended(
+        self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
+    ) -> None:
+        """Their tags are free again by then."""
+        valkey.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
+        held_up = HeldUp(ledgers.link(redis_url))
+        book = Ledger(held_up, KEYS, terms())
+        asked = Exchange(claim=ClaimRequest(1, 1, (MODEL,)))
+        held_up.gives_up = True
+        with pytest.raises(RedisUnavailable):
+            book.exchange(asked, NOW)
+        held_up.gives_up = False
+        answer = book.exchange(asked, NOW).claimed
+        assert answer is not None
+        book.exchange(Exchange((settle(answer.claims[0]),)), NOW)
+        held_up.let_arrive()
+        assert valkey.llen(KEYS.jobs(MODEL)) == 1
+        assert not valkey.exists(KEYS.claims("triton-01:a"))
+
+
+class HeldUp:
+    """A link that can give up on a call whose commands arrive later all the same."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self.link = link
+        self.gives_up = False
+        self._under_way: list[Sequence[Sequence[Argument]]] = []
+
+    def call(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Send commands, or keep them under way."""
+        if self.gives_up:
+            self._under_way.append(commands)
+            raise RedisUnavailable
+        return self.link.call(commands)
+
+    def let_arrive(self) -> None:
+        """Let what is under way arrive."""
+        for commands in self._under_way:
+            self.link.call(commands)
 
 
 class TestDueRetries:

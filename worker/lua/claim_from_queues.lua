@@ -3,7 +3,8 @@
 -- KEYS[1] claims of this incarnation (hash: tag -> record)    KEYS[2] jobs that wait (sorted set: record by due time)
 -- KEYS[3] leases (hash: worker_id -> 'incarnation counter lease_ms')
 -- KEYS[4] incarnations that hold claims (set)                 KEYS[5] jobs that run (hash: job_id -> incarnation/tag)
--- KEYS[6..] the lists to take from: each model's lists follow one another in the order they are read
+-- KEYS[6] numbers of the last call (string)
+-- KEYS[7..] the lists to take from: each model's lists follow one another in the order they are read
 --
 -- ARGV[1] prefix of all keys            ARGV[2] number of this call; tags are <number>.<n>
 -- ARGV[3] how many jobs are wanted      ARGV[4] max_job_bytes: larger ones are claimed unread
@@ -12,6 +13,7 @@
 -- ARGV[8] how many ended heads may be taken at the most
 -- ARGV[9] worker_id                     ARGV[10] incarnation
 -- ARGV[11] from how many crashes on a job runs alone among such   ARGV[12] 1 if one of those runs here now
+-- ARGV[13] number of this sending, higher than of all before
 --
 -- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a job back}, {claim...},
 -- 1 if this incarnation holds its lease, else 0 and nothing was done}
@@ -20,11 +22,11 @@
 -- 'cancelled' or 'expired'.
 --
 -- A repeat after a lost reply is safe: whoever lost it has ended none of its claims, so the first tag of the call is
--- still there, and the same claims are returned again. A call that arrives after a later one, over a connection that was
--- given up long ago, claims nothing: nobody would run it.
+-- still there, and the same claims are returned again. A sending that arrives after a later one, of the same call or
+-- another, over a connection that was given up long ago, claims nothing: nobody would run it.
 
-local claims, waiting, leases, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local FIRST_LIST = 6
+local claims, waiting, leases, claimants, running, latest = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local FIRST_LIST = 7
 local prefix, call = ARGV[1], ARGV[2]
 local wanted, max_bytes, max_queue_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lists_per_model, open_models, most_ended = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -137,10 +139,13 @@ end
 if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1} end
 
 -- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
-local latest = prefix .. 'calls:' .. string.sub(claims, #prefix + #'claims:' + 1)
-if tonumber(redis.call('GET', latest) or 0) > tonumber(call) then return {now_ms, next_due(), {}, {}, {}, 1} end
+local latest_call, latest_sending = string.match(redis.call('GET', latest) or '0 0', '^(%d+) (%d+)$')
+latest_call, latest_sending = tonumber(latest_call), tonumber(latest_sending)
+if latest_call > tonumber(call) or (latest_call == tonumber(call) and latest_sending > tonumber(ARGV[13])) then
+  return {now_ms, next_due(), {}, {}, {}, 1}
+end
 redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
-redis.call('SET', latest, call, 'EX', 3600)
+redis.call('SET', latest, call .. ' ' .. ARGV[13], 'EX', 3600)
 
 local returned = return_due_retries()
 
