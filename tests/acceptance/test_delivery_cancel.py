@@ -1,0 +1,158 @@
+"""Cancelled and expired jobs: never begun after it was said, settled once whatever else happens, and their usage kept."""
+
+import time
+
+import pytest
+import redis
+
+from tasks import rfc3339
+from tests.acceptance.delivery import LEASE, attempt_codes, nothing_is_left, settled_once, wait_for_health, wait_until_busy
+from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, models
+from tests.acceptance.gateway import codes, push, push_jobs, queued, result_of, send_task, stock_producer, wait_for_results
+from tests.jobs import job_json
+from tests.triton_http import load, unload
+from tests.waiting import wait_until
+from tests.witness import Witness
+from worker.fleet import redis_time_ms
+from worker.sandbox.triton_server import TritonServer
+
+CANCEL_SECONDS = 691_200
+
+
+def cancel(client: redis.Redis, *job_ids: str) -> None:
+    """Say that jobs are not wanted any more, as the contract has it."""
+    for job_id in job_ids:
+        client.set(KEYS.cancel(job_id), 1, ex=CANCEL_SECONDS)
+
+
+@pytest.fixture
+def worker(fleet: Fleet) -> WorkerProcess:
+    """A worker with two slots."""
+    behind = models(**{"model-1": "text_generation", "faulty": "faulty"})
+    return fleet.start(concurrency=2, lease_seconds=LEASE, retry={"base_seconds": 0.5, "max_seconds": 0.5}, **behind)
+
+
+def test_a_job_cancelled_before_its_start_never_reaches_triton(
+    valkey: redis.Redis, redis_url: str, worker: WorkerProcess, witness: Witness
+) -> None:
+    """Bare or in a Celery message, it is settled at the head of its queue; those around it run. The key is left alone."""
+    cancel(valkey, "cancelled", "by-celery")
+    push_jobs(valkey, "before", "cancelled", prompt="work")
+    with stock_producer(redis_url) as producer:
+        send_task(producer, "by-celery", prompt="work")
+    push_jobs(valkey, "after", prompt="work")
+
+    results = wait_for_results(valkey, "before", "cancelled", "by-celery", "after")
+    assert codes(results.values()) == [None, "job_cancelled", "job_cancelled", None]
+    for name in ("cancelled", "by-celery"):
+        assert results[name].attempts == []
+        assert results[name].usage is None
+        assert results[name].text is None
+        assert 0 < valkey.ttl(KEYS.cancel(name)) <= CANCEL_SECONDS
+    assert witness.count() == 2
+    # Nothing that was settled changes when it is cancelled afterwards.
+    cancel(valkey, "before")
+    push_jobs(valkey, "before", prompt="work")
+    wait_for_health(worker, duplicates_total=1)
+    assert codes([result_of(valkey, "before")]) == [None]
+    assert nothing_is_left(valkey)
+
+
+def test_a_job_cancelled_while_it_runs_is_settled_as_cancelled_with_what_it_spent(
+    valkey: redis.Redis, worker: WorkerProcess, witness: Witness
+) -> None:
+    """Triton cannot be stopped: the inference ends, its usage is settled, and its text is not."""
+    push_jobs(valkey, "cancelled", "goes-on", prompt="sleep=0.5 work")
+    wait_until_busy(witness, 2)
+    cancel(valkey, "cancelled")
+
+    results = wait_for_results(valkey, "cancelled", "goes-on")
+    assert codes(results.values()) == ["job_cancelled", None]
+    ended = results["cancelled"]
+    assert (ended.text, ended.finish_reason) == (None, None)
+    assert ended.usage is not None
+    assert ended.usage == results["goes-on"].usage
+    assert [attempt.usage for attempt in ended.attempts] == [ended.usage]
+    assert wait_for_health(worker, failed_total=1)["last_error_code"] == "job_cancelled"
+    assert nothing_is_left(valkey)
+
+
+def test_a_job_cancelled_while_it_waits_for_its_retry_is_not_tried_again(
+    valkey: redis.Redis, worker: WorkerProcess, witness: Witness
+) -> None:
+    """The attempt that was made is in its result; the duplicate of it that comes later is dropped."""
+    push_jobs(valkey, "cancelled", model="acme/faulty", prompt="raise it")
+    wait_until(lambda: valkey.zcard(KEYS.waiting) == 1, description="the job waits for its retry")
+    cancel(valkey, "cancelled")
+    push_jobs(valkey, "cancelled", model="acme/faulty", prompt="raise it")
+
+    result = result_of(valkey, "cancelled")
+    assert codes([result]) == ["job_cancelled"]
+    assert attempt_codes(result) == ["triton_inference_failed"]
+    wait_for_health(worker, duplicates_total=1)
+    assert witness.count() == 1
+    assert len(settled_once(valkey)) == 1
+    assert nothing_is_left(valkey)
+
+
+def test_a_cancelled_job_of_a_killed_worker_is_not_run_again(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness
+) -> None:
+    """Its lost run is in the result: it was run, and nobody knows what it spent."""
+    victim = fleet.start(worker_id="victim", concurrency=1, lease_seconds=LEASE)
+    push_jobs(valkey, "cancelled", prompt="sleep=0.5 work")
+    wait_until_busy(witness, 1)
+    victim.kill()
+    cancel(valkey, "cancelled")
+
+    fleet.start(worker_id="finder", lease_seconds=LEASE)
+    result = result_of(valkey, "cancelled")
+    assert codes([result]) == ["job_cancelled"]
+    assert attempt_codes(result) == ["worker_lost"]
+    assert witness.count() == 1
+    assert nothing_is_left(valkey)
+
+
+def _in_ms(client: redis.Redis, milliseconds: int) -> str:
+    return rfc3339.from_ms(redis_time_ms(client) + milliseconds)
+
+
+def test_ended_jobs_at_the_head_of_a_resting_queue_are_settled(
+    fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer
+) -> None:
+    """Nothing is taken from the queue of a model that is out of order, but its head is looked at every few seconds."""
+    worker = fleet.start(runtime_endpoint=own_triton.url)
+    unload(own_triton.url, "text_generation")
+    push_jobs(valkey, "notices", prompt="work")
+    worker.wait_until_state("unavailable")
+    wait_until(lambda: queued(valkey) == ["notices"], description="the job went back")
+    cancel(valkey, "notices", "cancelled")
+    push(valkey, job_json(job_id="expired", prompt="work", expires_at=_in_ms(valkey, -1000)))
+    push_jobs(valkey, "cancelled", "stays", prompt="work")
+
+    results = wait_for_results(valkey, "notices", "expired", "cancelled", timeout=8)
+    assert codes(results.values()) == ["job_cancelled", "job_expired", "job_cancelled"]
+    assert queued(valkey) == ["stays"]
+    load(own_triton.url, "text_generation")
+    assert codes([result_of(valkey, "stays")]) == [None]
+
+
+def test_a_job_that_expires_while_it_waits_for_a_slot_is_not_started(
+    valkey: redis.Redis, worker: WorkerProcess, witness: Witness
+) -> None:
+    """It is settled with its successor's turn; one that expires while it runs is not disturbed."""
+    push(
+        valkey,
+        *(job_json(job_id=f"runs-{n}", prompt="sleep=1 work", expires_at=_in_ms(valkey, 700)) for n in range(2)),
+    )
+    wait_until_busy(witness, 2)
+    push(valkey, job_json(job_id="expires", prompt="work", expires_at=_in_ms(valkey, 300)))
+    push_jobs(valkey, "after", prompt="work")
+
+    began = time.monotonic()
+    results = wait_for_results(valkey, "runs-0", "runs-1", "expires", "after")
+    assert time.monotonic() - began < 5
+    assert codes(results.values()) == [None, None, "job_expired", None]
+    assert results["expires"].attempts == []
+    assert witness.count() == 3
+    assert nothing_is_left(valkey)

@@ -1,0 +1,212 @@
+"""Redis is away in every way it can be: inferences under way are settled when it is back, once, and nobody is declared dead."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+import redis
+
+from tests.acceptance.delivery import LEASE, attempt_codes, declared_dead, nothing_is_left, wait_until_busy
+from tests.acceptance.fleet import Fleet, WorkerProcess, run
+from tests.acceptance.gateway import push_jobs, wait_for_results
+from tests.waiting import wait_until
+from tests.witness import Witness
+from worker.sandbox.triton_server import TritonServer
+from worker.sandbox.valkey_server import ValkeyServer
+
+RESUMES_WITHIN_SECONDS: Final = 3.0
+FILLING: Final = 2000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    """A Valkey of this module's own, which loses nothing that it confirmed."""
+    with ValkeyServer(append_only=True, fsync="always", settings={"enable-debug-command": "local"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def workers(
+    tmp_path_factory: pytest.TempPathFactory, server: ValkeyServer, triton_server: TritonServer
+) -> Iterator[list[WorkerProcess]]:
+    """Two workers with two slots each, which have to outlive all outages."""
+    with Fleet(tmp_path_factory.mktemp("fleet"), triton_server.url, server.url) as fleet:
+        yield [fleet.start(worker_id=name, concurrency=2, lease_seconds=LEASE) for name in ("first", "second")]
+
+
+@pytest.fixture
+def client(server: ValkeyServer) -> Iterator[redis.Redis]:
+    """A client of that Valkey."""
+    with redis.Redis.from_url(server.url, socket_timeout=60) as connected:
+        yield connected
+
+
+def _restart(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    client.shutdown()
+    time.sleep(seconds)  # Here and below: the outage itself, which nothing but time ends.
+    server.restart()
+
+
+def _kill(_: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    server.kill()
+    time.sleep(seconds)
+    server.restart()
+
+
+def _freeze(_: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    server.freeze()
+    time.sleep(seconds)
+    server.thaw()
+
+
+def _again_and_again(disturb: Callable[[], None], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        disturb()
+        time.sleep(0.02)
+
+
+def _kill_clients(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
+    def disturb() -> None:
+        for kind in ("normal", "pubsub"):
+            client.client_kill_filter(_type=kind, skipme=True)
+
+    _again_and_again(disturb, seconds)
+
+
+def _flush_scripts(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
+    _again_and_again(client.script_flush, seconds)
+
+
+def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    client.config_set("loading-process-events-interval-bytes", 1024)
+    for n in range(FILLING):
+        client.set(f"filling:{n}", "x" * 200, ex=3600)
+    client.config_set("key-load-delay", round(seconds * 1e6 / FILLING))
+
+    def reload() -> None:
+        with redis.Redis.from_url(server.url, socket_timeout=600) as other:
+            other.execute_command("DEBUG", "RELOAD")
+
+    thread = threading.Thread(target=reload)
+    thread.start()
+    wait_until(lambda: _refuses(client, "LOADING"), description="the server is loading", interval=0.001)
+    thread.join()
+    client.config_set("key-load-delay", 0)
+
+
+def _replica(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
+    client.replicaof("127.0.0.1", "1")
+    assert _refuses(client, "READONLY")
+    time.sleep(seconds)
+    client.replicaof("NO", "ONE")
+
+
+def _full(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
+    client.config_set("maxmemory", 1)
+    assert _refuses(client, "OUTOFMEMORY")
+    time.sleep(seconds)
+    client.config_set("maxmemory", 0)
+
+
+def _unable_to_save(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    folder = server.directory / "dump.rdb"  # A folder where its file goes.
+    if folder.is_file():
+        folder.unlink()  # Of a reload before.
+    folder.mkdir()
+    client.config_set("save", "3600 1000000")
+    client.bgsave()
+    wait_until(lambda: _refuses(client, "MISCONF"), description="saving has failed")
+    time.sleep(seconds)
+    client.config_set("save", "")
+    folder.rmdir()
+
+
+def _refuses(client: redis.Redis, word: str) -> bool:
+    try:
+        client.set("filling:0", "x", ex=60)
+    except redis.RedisError as error:
+        return word in f"{type(error).__name__} {error}".upper()
+    return False
+
+
+Outage = Callable[[redis.Redis, ValkeyServer, float], None]
+OUTAGES: Final[dict[str, Outage]] = {
+    "restart": _restart,
+    "kill -9": _kill,
+    "frozen": _freeze,
+    "CLIENT KILL": _kill_clients,
+    "SCRIPT FLUSH": _flush_scripts,
+    "LOADING": _load,
+    "READONLY": _replica,
+    "OOM": _full,
+    "MISCONF": _unable_to_save,
+}
+LASTING: Final = [
+    *(pytest.param(outage, 1.0, id=f"{name}, 1 s") for name, outage in OUTAGES.items()),
+    pytest.param(_kill, 10.0, id="kill -9, 10 s"),
+    *(pytest.param(outage, 30.0, id=f"{name}, 30 s", marks=pytest.mark.long) for name, outage in OUTAGES.items()),
+    *(
+        pytest.param(OUTAGES[name], 300.0, id=f"{name}, 5 min", marks=pytest.mark.long)
+        for name in ("restart", "kill -9", "frozen", "READONLY")
+    ),
+]
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize(("outage", "seconds"), LASTING)
+def test_what_ran_is_settled_once_and_consuming_goes_on(
+    server: ValkeyServer,
+    client: redis.Redis,
+    workers: list[WorkerProcess],
+    witness: Witness,
+    outage: Outage,
+    seconds: float,
+) -> None:
+    """Each job is run once, by the process that had it; a job pushed at Redis' return is settled within three seconds."""
+    running = [f"running-{time.monotonic_ns()}-{n}" for n in range(4)]
+    waiting = [name.replace("running", "waiting") for name in running]
+    after = running[0].replace("running", "after")
+    push_jobs(client, *running, prompt="sleep=0.4 running")
+    push_jobs(client, *waiting, prompt="sleep=0.1 waiting")
+    wait_until_busy(witness, 4)
+
+    outage(client, server, seconds)
+    back = time.monotonic()
+    push_jobs(client, after, prompt="after")
+    results = wait_for_results(client, after, *running, *waiting)
+
+    assert time.monotonic() - back < RESUMES_WITHIN_SECONDS
+    assert {name: attempt_codes(result) for name, result in results.items()} == {name: [None] for name in results}
+    assert witness.count() == len(results)
+    assert declared_dead(workers) == []
+    for worker in workers:
+        assert not worker.events("lease.was_lost", "worker.lost_a_part")
+        assert worker.wait_until_state("ready")
+    assert nothing_is_left(client)
+
+
+def test_a_worker_that_cannot_consume_is_reported_by_the_health_check(
+    server: ValkeyServer, client: redis.Redis, workers: list[WorkerProcess]
+) -> None:
+    """`status --this-worker` fails while Redis takes no writes (1) or is not there (3), and is content again afterwards."""
+    worker = workers[0]
+    config = worker.log.with_suffix(".json")
+
+    def status() -> int:
+        return run("speedinfer", "status", "--this-worker", "--config", str(config)).code
+
+    assert status() == 0
+    client.config_set("maxmemory", 1)
+    wait_until(lambda: status() == 1, description="the health check fails")
+    shown = run("speedinfer", "status", "--redis-url", server.url)
+    assert "lost" in shown.out
+    client.config_set("maxmemory", 0)
+    wait_until(lambda: status() == 0, description="the health check passes")
+
+    server.kill()
+    assert status() == 3
+    server.restart()
+    wait_until(lambda: status() == 0, description="the health check passes")
