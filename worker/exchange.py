@@ -167,6 +167,9 @@ class Claimed:
     held_lease: bool = True
     """False where this incarnation's lease is gone, and so nothing was claimed."""
 
+    unusable: frozenset[str] = frozenset()
+    """Keys in the place of queues that are no lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExchangeReply:

@@ -207,7 +207,7 @@ def _opened(reply: list[Any]) -> Known | None:
 
 
 def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
-    now_ms, next_due_ms, empty, returned, claims, held_lease = reply
+    now_ms, next_due_ms, empty, returned, claims, held_lease, unusable = reply
     models = (*asked.open, *asked.closed)
     return Claimed(
         now_ms,
@@ -216,6 +216,7 @@ def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
         frozenset(keys.model_of(queue.decode()) for queue in returned),
         tuple(_claim(claim) for claim in claims),
         bool(held_lease),
+        frozenset(name.decode() for name in unusable),
     )
 
 

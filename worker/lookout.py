@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+import structlog
+
 from worker.exchange import Claimed, ClaimRequest
 
 SWEEP_MS: Final = 5_000.0
@@ -16,6 +18,9 @@ UNTRACKED_SWEEP_MS: Final = 100.0
 
 _ENDED_A_SWEEP: Final = 100
 """How many heads that have ended one call may claim: they wait for no slot, and Redis must not be held up by thousands."""
+
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -29,6 +34,7 @@ class Lookout:
     _rings: Counter[str] = field(default_factory=Counter)
     _rings_at_request: Counter[str] = field(default_factory=Counter)
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _unusable: frozenset[str] = frozenset()
     _sweep_at_ms: float = 0.0
     _retry_at_ms: float | None = None
 
@@ -77,6 +83,9 @@ class Lookout:
         unrung = {model for model in claimed.empty if self._rings[model] == self._rings_at_request[model]}
         self._maybe_filled -= unrung
         self.ring(claimed.returned)
+        if claimed.unusable - self._unusable:
+            log.error("queue.was_unusable", keys=sorted(claimed.unusable), reason="it is no list")
+        self._unusable |= claimed.unusable
         self._retry_at_ms = None
         if claimed.next_due_ms is not None:
             self._retry_at_ms = now_ms + max(0, claimed.next_due_ms - claimed.now_ms)

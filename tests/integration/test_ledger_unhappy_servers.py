@@ -9,7 +9,7 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
-from tests.committer_contract import AN_HOUR_MS, KEYS, jobs, retry, settle
+from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_MODEL, jobs, retry, settle
 from tests.conservation import assert_conserved, whereabouts
 from tests.integration.bench import NOW, Ledgers
 from tests.jobs import MODEL
@@ -212,13 +212,16 @@ def test_scripts_that_the_server_has_forgotten_are_loaded_again(
     assert client.xlen(KEYS.settlements) == 2
 
 
-def test_a_key_of_another_type_is_a_fault_that_is_not_hidden(
+def test_a_key_of_another_type_holds_up_no_other_queue(
     client: redis.Redis, server: ValkeyServer, ledgers: Ledgers
 ) -> None:
-    """Asking again would not help: the command is refused with the server's own words."""
+    """The other models' jobs are claimed, and the key is named."""
     client.set(KEYS.jobs(MODEL), "no list")
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
-        claimed(ledgers(server.url))
+    client.lpush(KEYS.jobs(OTHER_MODEL), *jobs("a"))
+    reply = ledgers(server.url).exchange(Exchange(claim=ClaimRequest(1, 2, (MODEL, OTHER_MODEL))), NOW)
+    assert reply.claimed is not None
+    assert [one.job_id for one in reply.claimed.claims] == ["a"]
+    assert reply.claimed.unusable == {KEYS.jobs(MODEL)}
 
 
 def test_a_server_that_takes_no_more_clients_is_away(

@@ -16,7 +16,7 @@
 -- ARGV[13] number of this sending, higher than of all before
 --
 -- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a job back}, {claim...},
--- 1 if this incarnation holds its lease, else 0 and nothing was done}
+-- 1 if this incarnation holds its lease, else 0 and nothing was done, {lists that are none}}
 -- with claim = {tag, list, raw, job_id or '', claimed_ms, standing, rival, 1 if it is to run alone, attempts as JSON...}; standing is ''
 -- for a job to run, 'settled' (rival: the marker's fingerprint), 'held' (rival: the bytes it is claimed with elsewhere),
 -- 'cancelled' or 'expired'.
@@ -40,7 +40,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local lease = redis.call('HGET', leases, worker_id)
-if not lease or string.match(lease, '^(%S+) ') ~= incarnation then return {now_ms, -1, {}, {}, {}, 0} end
+if not lease or string.match(lease, '^(%S+) ') ~= incarnation then return {now_ms, -1, {}, {}, {}, 0, {}} end
 
 -- Unix milliseconds of an RFC 3339 time, nil for anything else: tasks/rfc3339.py judges what is valid.
 local function unix_ms(text)
@@ -136,13 +136,13 @@ local function found_by_an_earlier_try()
   end
 end
 
-if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1} end
+if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1, {}} end
 
 -- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
 local latest_call, latest_sending = string.match(redis.call('GET', latest) or '0 0', '^(%d+) (%d+)$')
 latest_call, latest_sending = tonumber(latest_call), tonumber(latest_sending)
 if latest_call > tonumber(call) or (latest_call == tonumber(call) and latest_sending > tonumber(ARGV[13])) then
-  return {now_ms, next_due(), {}, {}, {}, 1}
+  return {now_ms, next_due(), {}, {}, {}, 1, {}}
 end
 redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
 redis.call('SET', latest, call .. ' ' .. ARGV[13], 'EX', 3600)
@@ -180,13 +180,23 @@ local function list_of(model, n)
   return KEYS[FIRST_LIST - 1 + (model - 1) * lists_per_model + n]
 end
 
+-- A key of another type in a queue's place is somebody's mistake, and must not keep the other queues from being read.
+local unusable = {}
+
+local function on_list(command, list, ...)
+  local reply = redis.pcall(command, list, ...)
+  if type(reply) ~= 'table' then return reply end
+  unusable[#unusable + 1] = list
+  return nil
+end
+
 local function take_one(model)
   for n = 1, lists_per_model do
-    local raw = redis.call('RPOP', list_of(model, n))
+    local raw = on_list('RPOP', list_of(model, n))
     while raw do
       local job_id, expired = read(raw)
       if take(list_of(model, n), raw, job_id, expired) then return true end
-      raw = redis.call('RPOP', list_of(model, n))
+      raw = on_list('RPOP', list_of(model, n))
     end
   end
   return false
@@ -196,14 +206,14 @@ end
 -- (client-side caching): asked in the script that found it empty, no push can fall between.
 local function is_empty(model)
   local length = 0
-  for n = 1, lists_per_model do length = length + redis.call('LLEN', list_of(model, n)) end
+  for n = 1, lists_per_model do length = length + (on_list('LLEN', list_of(model, n)) or 0) end
   return length == 0
 end
 
 local function take_ended_heads(model)
   for n = 1, lists_per_model do
     while most_ended > 0 do
-      local raw = redis.call('LINDEX', list_of(model, n), -1)
+      local raw = on_list('LINDEX', list_of(model, n), -1)
       if not raw then break end
       local job_id, expired = read(raw)
       if not expired and (job_id == '' or not is_cancelled(job_id)) then return end
@@ -229,4 +239,4 @@ for model = 1, models do
 end
 
 if #found > 0 then redis.call('SADD', claimants, incarnation) end
-return {now_ms, next_due(), empty, returned, found, 1}
+return {now_ms, next_due(), empty, returned, found, 1, unusable}

@@ -4,7 +4,8 @@
 -- ARGV[1] prefix of all keys           ARGV[2] the incarnation   ARGV[3] settled_ttl_seconds
 -- ARGV[4..] for each job: tag, job_id, delay in ms, attempt as JSON
 --
--- Returns for each job: 1 it waits, 0 the claim is gone. A repeat finds no claim and changes nothing.
+-- Returns for each job: 1 it waits, 0 the claim is gone. A repeat finds no claim and changes nothing, and finds its attempt in
+-- the ledger, by which it knows that it was done.
 
 local claims, waiting, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation, ttl = ARGV[1], ARGV[2], ARGV[3]
@@ -24,7 +25,8 @@ for i = 4, #ARGV, 4 do
     redis.call('HDEL', claims, tag)
     if redis.call('HGET', running, job_id) == claim then redis.call('HDEL', running, job_id) end
   end
-  replies[#replies + 1] = record and 1 or 0
+  local is_done = record or redis.call('LPOS', attempts, ARGV[i + 3])
+  replies[#replies + 1] = is_done and 1 or 0
 end
 if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
 return replies
