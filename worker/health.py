@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from settings.schema import Settings
@@ -54,6 +54,8 @@ class Load:
     at: str
     draining: bool
     consuming: bool = True
+    by_model: Mapping[str, int] = field(default_factory=dict)
+    """Jobs in flight by public name, where there are any."""
 
 
 def health_fields(
@@ -80,7 +82,9 @@ def health_fields(
         "concurrency": str(load.slots),
         "pool": settings.pool_name,
         "pool_max_concurrency": str(settings.gpu_pool.max_concurrency),
-        "models": json.dumps({name: _model(state) for name, state in models.items()}, separators=(",", ":")),
+        "models": json.dumps(
+            {name: _model(state, load.by_model.get(name, 0)) for name, state in models.items()}, separators=(",", ":")
+        ),
         "endpoint_id": settings.endpoint_id,
         "runtime_endpoint": str(settings.runtime_endpoint),
         "worker_type": settings.worker_type,
@@ -94,5 +98,5 @@ def health_fields(
     }
 
 
-def _model(state: ModelState) -> dict[str, str | None]:
-    return {"state": state.standing, "reason": state.reason}
+def _model(state: ModelState, in_flight: int) -> dict[str, str | int | None]:
+    return {"state": state.standing, "reason": state.reason, "circuit": "closed", "in_flight": in_flight}

@@ -3,16 +3,14 @@
 import os
 import random
 import signal
+from collections import Counter
 from functools import partial
-from importlib.metadata import version
-from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
 import gevent
 import structlog
 from gevent.event import Event
 
-from settings.digest import config_digest
 from settings.schema import Settings
 from tasks.delivery import Delivery
 from tasks.generate import end_unstarted, generate
@@ -31,6 +29,7 @@ from worker.ledger import Ledger
 from worker.lookout import SWEEP_MS, Lookout
 from worker.looks import Looks
 from worker.outcomes import drained
+from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
 from worker.redis_link import RedisLink, RedisUnavailable
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     Loop = gevent.Greenlet[..., None]
 
-DISTRIBUTION: Final = "speedinfer-triton-worker"
 _LAST_COMMIT_SECONDS: Final = 5.0
 """How long the last outcomes may take to reach Redis; claims that do not get away then are found by the next worker."""
 
@@ -78,9 +76,8 @@ class Runtime:
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
-        self._heartbeat = Heartbeat(
-            self._link(), self.keys, settings.worker_id, settings.heartbeat_seconds, self._redis_clock
-        )
+        beat_seconds = settings.heartbeat_seconds
+        self._heartbeat = Heartbeat(self._link(), self.keys, settings.worker_id, beat_seconds, self._redis_clock)
         self._lease = LeaseKeeper(
             self._link(),
             self.keys,
@@ -105,13 +102,7 @@ class Runtime:
         self.intake.slots = slots
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._enter()
-        process = Process(
-            version=version(DISTRIBUTION),
-            config_digest=config_digest(self.settings),
-            hostname=gethostname(),
-            pid=os.getpid(),
-            started_at=self._redis_clock.now(),
-        )
+        process = this_process(self.settings, self._redis_clock.now())
         beat = partial(self._heartbeat.run, partial(self._health, process))
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
         self._greenlets = [gevent.spawn(part) for part in parts]
@@ -226,6 +217,7 @@ class Runtime:
             self._redis_clock.now(),
             draining=self._draining,
             consuming=self._clock.monotonic_ms() - self.intake.exchanged_ms < _STOOD_STILL_MS,
+            by_model=Counter(delivery.queue_model for delivery in self.intake.held()),
         )
         return health_fields(self.settings, process, self._tally, self._gate.states(), load)
 

@@ -15,7 +15,7 @@ from worker.tally import Tally
 STARTING, READY = ModelState(), ModelState(Standing.READY)
 PAUSED = ModelState(Standing.PAUSED, ErrorCode.RUNTIME_UNAVAILABLE, 1, 1000.0)
 PROCESS = Process("0.1.0", "d" * 16, "host-1", 42, "2026-11-30T09:00:00.000Z")
-LOAD = Load(in_flight=3, slots=32, at="2026-11-30T10:00:00.000Z", draining=False)
+LOAD = Load(in_flight=3, slots=32, at="2026-11-30T10:00:00.000Z", draining=False, by_model={"acme/model-1": 2})
 CONTRACT = {
     *(
         "state",
@@ -142,6 +142,6 @@ def test_it_says_what_was_counted(settings: Settings) -> None:
 def test_it_says_how_each_model_stands(settings: Settings) -> None:
     """With the reason of a pause."""
     assert json.loads(fields(settings)["models"]) == {
-        "acme/model-1": {"state": "ready", "reason": None},
-        "acme/model-2": {"state": "paused", "reason": "runtime_unavailable"},
+        "acme/model-1": {"state": "ready", "reason": None, "circuit": "closed", "in_flight": 2},
+        "acme/model-2": {"state": "paused", "reason": "runtime_unavailable", "circuit": "closed", "in_flight": 0},
     }

@@ -1,0 +1,23 @@
+"""Which process this is, for the health key."""
+
+import os
+from importlib.metadata import version
+from socket import gethostname
+from typing import Final
+
+from settings.digest import config_digest
+from settings.schema import Settings
+from worker.health import Process
+
+DISTRIBUTION: Final = "speedinfer-triton-worker"
+
+
+def this_process(settings: Settings, started_at: str) -> Process:
+    """Return this process, started at an RFC 3339 time of Redis' clock."""
+    return Process(
+        version=version(DISTRIBUTION),
+        config_digest=config_digest(settings),
+        hostname=gethostname(),
+        pid=os.getpid(),
+        started_at=started_at,
+    )
