@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from redis.exceptions import NoScriptError
 
 from worker import lua
+from worker.redis_link import RedisUnavailable
 
 Argument = str | bytes | int
 
@@ -48,5 +49,6 @@ class Scripts:
             replies = self._link.call(commands)
         for reply in replies:
             if isinstance(reply, NoScriptError):
-                raise reply
+                # Forgotten again in between: asked anew, like everything in an outage.
+                raise RedisUnavailable(type(reply).__name__) from reply
         return replies

@@ -61,11 +61,11 @@ def _freeze(_: redis.Redis, server: ValkeyServer, seconds: float) -> None:
     server.thaw()
 
 
-def _again_and_again(disturb: Callable[[], None], seconds: float) -> None:
+def _again_and_again(disturb: Callable[[], None], seconds: float, pause: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         disturb()
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def _kill_clients(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
@@ -73,11 +73,12 @@ def _kill_clients(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
         for kind in ("normal", "pubsub"):
             client.client_kill_filter(_type=kind, skipme=True)
 
-    _again_and_again(disturb, seconds)
+    _again_and_again(disturb, seconds, 0.02)
 
 
 def _flush_scripts(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
-    _again_and_again(client.script_flush, seconds)
+    # So often that a script is forgotten between its loading and its use.
+    _again_and_again(client.script_flush, seconds, 0.0)
 
 
 def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
