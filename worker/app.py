@@ -1,6 +1,7 @@
 """The Celery application: its options, its one task, and the steps by which a worker starts and stops."""
 
 import signal
+import warnings
 from os import EX_OK
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -8,6 +9,7 @@ import gevent
 import structlog
 from celery import Celery, Task, signals
 from celery.bootsteps import StartStopStep
+from celery.exceptions import SecurityWarning
 from celery.worker import control, pidbox, state
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.control import Control
@@ -64,6 +66,8 @@ def create_app(settings: Settings) -> Celery:
 def run_worker(settings: Settings) -> int:
     """Run a worker until it is told to stop; returns its exit code."""
     app = create_app(settings)
+    # Celery warns of root for the sake of pickled messages; no message is ever decoded here.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     worker = app.Worker(pool_cls="gevent", hostname=f"{settings.worker_id}@{settings.endpoint_id}", quiet=True)
     worker.start()
     return int(worker.exitcode or 0)
