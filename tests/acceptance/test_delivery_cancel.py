@@ -6,9 +6,25 @@ import pytest
 import redis
 
 from tasks import rfc3339
-from tests.acceptance.delivery import LEASE, attempt_codes, nothing_is_left, settled_once, wait_for_health, wait_until_busy
+from tests.acceptance.delivery import (
+    LEASE,
+    attempt_codes,
+    nothing_is_left,
+    settled_once,
+    wait_for_health,
+    wait_until_busy,
+)
 from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, models
-from tests.acceptance.gateway import codes, push, push_jobs, queued, result_of, send_task, stock_producer, wait_for_results
+from tests.acceptance.gateway import (
+    codes,
+    push,
+    push_jobs,
+    queued,
+    result_of,
+    send_task,
+    stock_producer,
+    wait_for_results,
+)
 from tests.jobs import job_json
 from tests.triton_http import load, unload
 from tests.waiting import wait_until
@@ -155,4 +171,5 @@ def test_a_job_that_expires_while_it_waits_for_a_slot_is_not_started(
     assert codes(results.values()) == [None, None, "job_expired", None]
     assert results["expires"].attempts == []
     assert witness.count() == 3
+    assert wait_for_health(worker, failed_total=1)["last_error_code"] == "job_expired"
     assert nothing_is_left(valkey)

@@ -61,7 +61,7 @@ def kill_one_of_two(client: redis.Redis, witness: Witness, victim: WorkerProcess
 def test_jobs_of_a_killed_worker_run_again_soon_and_are_settled_once(
     fleet: Fleet, valkey: redis.Redis, witness: Witness, kills: int
 ) -> None:
-    """kill -9 of one of two workers, again and again: never before the lease is over, and never long after."""
+    """One of two workers gets a kill -9, again and again: never before the lease is over, and never long after."""
     workers = [start(fleet, "first"), start(fleet, "second")]
     for kill in range(kills):
         names = [f"k{kill}-{n}" for n in range(JOBS)]

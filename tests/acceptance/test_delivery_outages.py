@@ -61,7 +61,7 @@ def _freeze(_: redis.Redis, server: ValkeyServer, seconds: float) -> None:
     server.thaw()
 
 
-def _again_and_again(disturb: Callable[[], None], seconds: float, pause: float) -> None:
+def _again_and_again(disturb: Callable[[], object], seconds: float, pause: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         disturb()
@@ -78,7 +78,7 @@ def _kill_clients(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
 
 def _flush_scripts(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
     # So often that a script is forgotten between its loading and its use.
-    _again_and_again(client.script_flush, seconds, 0.0)
+    _again_and_again(lambda: client.script_flush("SYNC"), seconds, 0.0)
 
 
 def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:

@@ -149,13 +149,13 @@ def test_a_job_that_kills_its_models_process_is_told_from_its_neighbours(
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("drains", [3, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("drains", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_a_job_that_drains_returned_is_never_given_up(
     fleet: Fleet, valkey: redis.Redis, witness: Witness, drains: int
 ) -> None:
     """However often: a drain is not the job's doing. Its ledger lists them all, and it succeeds at last."""
-    limits = {"max_deliveries": 1, "retry": {"max_attempts": 1}, "drain_seconds": 0}
-    push_jobs(valkey, "drained", prompt="sleep=2.5 work")
+    limits: dict[str, Any] = {"max_deliveries": 1, "retry": {"max_attempts": 1}, "drain_seconds": 0}
+    push_jobs(valkey, "drained", prompt="sleep=1.2 work")
     for drain in range(drains):
         worker = fleet.start(**limits)
         wait_until_busy(witness, drain + 1)
