@@ -24,6 +24,8 @@ class Trap:
     """Holds the call instead, and cuts the worker off: the call reaches the server when it is let go, answered by nobody."""
     caught: threading.Event = field(default_factory=threading.Event)
     """Set when something is held. A held reply means: the server has done its work, and the worker does not know."""
+    answered: threading.Event = field(default_factory=threading.Event)
+    """Set when a delayed call was answered, to nobody."""
     _released: threading.Event = field(default_factory=threading.Event)
     _lost: bool = False
 
@@ -124,7 +126,8 @@ class Proxy:
                     asked = content if answered else asked + content
                     answered = False
                     self._hold()
-                    self._delay(asked, near)
+                    if self._delayed(asked, near, far):
+                        break
                     far.sendall(content)
                 else:
                     content = far.recv(_CHUNK)
@@ -148,11 +151,16 @@ class Proxy:
         trap = self._set_trap(asked, answered, delays_call=False)
         return trap is None or trap.hold()
 
-    def _delay(self, asked: bytes, near: socket.socket) -> None:
+    def _delayed(self, asked: bytes, near: socket.socket, far: socket.socket) -> bool:
         trap = self._set_trap(asked, b"", delays_call=True)
-        if trap is not None:
-            near.shutdown(socket.SHUT_RDWR)
-            trap.hold()
+        if trap is None:
+            return False
+        near.shutdown(socket.SHUT_RDWR)
+        if trap.hold():
+            far.sendall(asked)
+            far.recv(_CHUNK)
+            trap.answered.set()
+        return True
 
     def _set_trap(self, asked: bytes, answered: bytes, *, delays_call: bool) -> Trap | None:
         waiting = (trap for trap in self._traps if trap.delays_call is delays_call and not trap.caught.is_set())

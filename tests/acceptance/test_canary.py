@@ -12,7 +12,7 @@ from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, r
 from tests.acceptance.gateway import push, push_jobs, send_task, stock_producer, wait_for_results
 from tests.garbage import GARBAGE, WRONG_JOBS
 from tests.jobs import job_json
-from tests.misbehaving_server import MisbehavingServer, http
+from tests.misbehaving_server import MisbehavingServer, Peer, Received, http
 from tests.waiting import wait_until
 
 # Letters that no escaping, cutting or case changes make unrecognisable.
@@ -136,8 +136,8 @@ def test_what_a_misbehaving_server_says_is_in_no_log_line(fleet: Fleet, valkey: 
     ]
     with MisbehavingServer() as server:
 
-        def behave(peer: object, _: object) -> None:
-            peer.send(said[len(server.inferences) % len(said)])  # type: ignore[attr-defined] # always a Peer
+        def behave(peer: Peer, _: Received) -> None:
+            peer.send(said[len(server.inferences) % len(said)])
 
         server.behaviour = behave
         worker = fleet.start(runtime_endpoint=server.url, log_level="debug", until=())

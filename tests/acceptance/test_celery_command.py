@@ -158,9 +158,12 @@ def test_purge_takes_no_job_away(valkey: Client, fleet: Fleet) -> None:
     push_jobs(valkey, "j-1", "j-2", model="acme/unserved")
     command = Command(unserved)
 
-    command("purge", "-f")
-    command("amqp", "queue.purge", KEYS.jobs("acme/unserved"))
+    purged = command("purge", "-f")
+    by_name = command("amqp", "queue.purge", KEYS.jobs("acme/unserved"))
     command("amqp", "queue.delete", KEYS.jobs("acme/unserved"))
+
+    assert purged.code != 0
+    assert all("each job is owed a settlement" in ended.out + ended.err for ended in (purged, by_name))
 
     assert queued(valkey, "acme/unserved") == ["j-1", "j-2"]
 
