@@ -166,16 +166,6 @@ class SteadyPidbox(pidbox.gPidbox):
             for name, handler in control.Panel.data.items()
             if control.Panel.meta[handler.__name__].type == "inspect"
         }
-        self._listener: gevent.Greenlet[..., None] | None = None
-
-    def start(self, consumer: Any) -> None:
-        """Begin to listen."""
-        self._listener = gevent.spawn(self.loop, consumer)
-
-    def on_stop(self) -> None:
-        """Listen no more: at once, where Celery's own would wait for up to a second."""
-        if self._listener is not None:
-            self._listener.kill()
 
     def loop(self, consumer: Any) -> None:
         """Listen until the consumer closes."""
