@@ -16,20 +16,25 @@ LASTING = (
     "paused",
 )
 
+# What is empty when nothing runs, whatever its time to live.
+OF_CLAIMS = ("claims", "claims:*", "running")
+
 
 def leftovers(client: redis.Redis, allowed: Iterable[str] = ()) -> list[str]:
-    """The keys that nothing will ever remove, and the claims that nobody settled, but for the allowed patterns.
+    """The keys that nothing will ever remove, and what is left of claims that nobody ended, but for the allowed patterns.
 
-    Patterns are of the key after its namespace, such as ``claims:*``; one that starts with ``/`` is of the whole key.
+    Patterns are of the key after its namespace, such as ``claims:*``; one that starts with ``/`` is of the whole key. Whoever may
+    leave claims may leave what goes with them.
     """
-    patterns = (*LASTING, *allowed)
+    may_leave = set(allowed)
+    patterns = (*LASTING, *may_leave, *(OF_CLAIMS if "claims:*" in may_leave else ()))
     return sorted(key for key in _suspects(client) if not any(_matches(key, pattern) for pattern in patterns))
 
 
 def _suspects(client: redis.Redis) -> Iterator[str]:
     for raw in client.scan_iter(count=1000):
         key = raw.decode(errors="backslashreplace") if isinstance(raw, bytes) else str(raw)
-        if client.ttl(raw) == -1 or key.partition(":")[2].startswith("claims"):
+        if client.ttl(raw) == -1 or any(_matches(key, pattern) for pattern in OF_CLAIMS):
             yield key
 
 

@@ -118,8 +118,10 @@ class RedisModel:
     duplicates: list[bytes] = field(default_factory=list)
     dead_letters: list[tuple[str, str, bytes]] = field(default_factory=list)
     """(queue, reason, raw)."""
-    latest: dict[str, int] = field(default_factory=dict)
-    """Incarnation to the number of its last call."""
+    sendings: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Incarnation to how often it sent anything."""
+    latest: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Incarnation to the number of its last call, and of the sending that was done last."""
 
     def push(self, queue: str, raw: bytes) -> None:
         """Do what a gateway's LPUSH does."""
@@ -188,8 +190,17 @@ class RedisModel:
 
     # Exchanges.
 
-    def exchange(self, incarnation: str, asked: Exchange) -> ExchangeReply:
-        """Do what one call of the ledger does: settle, retry, return, bury, drop, amend, open and claim, in this order."""
+    def next_sending(self, incarnation: str) -> int:
+        """Return the number of a run's next sending: it arrives now, late or never."""
+        self.sendings[incarnation] += 1
+        return self.sendings[incarnation]
+
+    def exchange(self, incarnation: str, asked: Exchange, sending: int | None = None) -> ExchangeReply:
+        """Do what one call of the ledger does: settle, retry, return, bury, drop, amend, open and claim, in this order.
+
+        ``sending`` is the number of one that was held up.
+        """
+        sending = self.next_sending(incarnation) if sending is None else sending
         outcomes = {}
         for commit in _in_order(asked.commits):
             outcomes[commit.tag] = self._commit(Place(incarnation, commit.tag), commit)
@@ -198,7 +209,7 @@ class RedisModel:
         return ExchangeReply(
             tuple(outcomes[commit.tag] for commit in asked.commits),
             tuple(self._open(incarnation, one) for one in asked.opens),
-            self._claimed(incarnation, asked.claim) if asked.claim else None,
+            self._claimed(incarnation, asked.claim, sending) if asked.claim else None,
         )
 
     def _commit(self, place: Place, commit: Commit) -> int:
@@ -206,7 +217,7 @@ class RedisModel:
         if isinstance(commit, Settle):
             return self._settle(place, commit, held)
         if held is None:
-            return 0
+            return int(isinstance(commit, Retry) and self._was_added(commit))
         if isinstance(commit, Drop) and self._among_others(place, commit.job_id)[0] is Standing.TO_RUN:
             return 2
         match commit:
@@ -227,6 +238,10 @@ class RedisModel:
                 assert_never(commit)
         self._release(place, held.job_id)
         return 1
+
+    def _was_added(self, retry: Retry) -> bool:
+        """Tell whether a retry was done before: its attempt is in the ledger."""
+        return Attempt.model_validate_json(retry.attempt) in self.attempts[retry.job_id]
 
     def _settle(self, place: Place, commit: Settle, held: Held | None) -> int:
         marker = self.markers.get(commit.job_id)
@@ -306,14 +321,15 @@ class RedisModel:
 
     # Claiming.
 
-    def _claimed(self, incarnation: str, asked: ClaimRequest) -> Claimed:
+    def _claimed(self, incarnation: str, asked: ClaimRequest, sending: int) -> Claimed:
         nothing = Claimed(self.now_ms, self._next_due(), frozenset(), frozenset(), ())
         if not self.holds_lease(incarnation):
             return replace(nothing, next_due_ms=None, held_lease=False)
-        again = self._claims_of_an_earlier_try(incarnation, asked.number)
-        if again or self.latest.get(incarnation, 0) > asked.number:
+        if self.latest.get(incarnation, (0, 0)) > (asked.number, sending):
+            return nothing
+        self.latest[incarnation] = asked.number, sending
+        if again := self._claims_of_an_earlier_try(incarnation, asked.number):
             return replace(nothing, claims=again)
-        self.latest[incarnation] = asked.number
         returned = self._return_due_retries()
         taking = _Taking(self, incarnation, asked.number, asked.one_runs_alone)
         taking.in_turn(asked.open, asked.wanted)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.integration.bench import BareLedger, Ledgers, RedisBench
+from tests.integration.bench import BareLedger, Ledgers, RedisBench, ledger_on
 
 
 @pytest.fixture
@@ -19,4 +19,8 @@ def ledgers() -> Iterator[Ledgers]:
 @pytest.fixture
 def bench(valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> RedisBench:
     """Two runs of a worker, or more, as bare ledgers beside the session's Valkey."""
-    return RedisBench(valkey, lambda incarnation: BareLedger(ledgers(redis_url, incarnation)))
+    return RedisBench(
+        valkey,
+        lambda incarnation: BareLedger(ledger_on(ledgers.link(redis_url), incarnation)),
+        ledgers.leases(redis_url),
+    )

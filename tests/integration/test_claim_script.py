@@ -1,7 +1,6 @@
 """The claim script on a real Redis: what is taken, in which order, and what it can read of a job."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,15 +10,28 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tasks import rfc3339
+from tasks.delivery import Standing
 from tasks.reading import NotAJob, read_job
-from tests.committer_contract import AN_HOUR_MS, KEYS, LONG_AGO, OTHER_MODEL, claim, ids, jobs, retry, settle, words
+from tests.committer_contract import (
+    AN_HOUR_MS,
+    KEYS,
+    LONG_AGO,
+    OTHER_MODEL,
+    RUN,
+    claim,
+    ids,
+    jobs,
+    retry,
+    settle,
+    standings,
+    words,
+)
 from tests.garbage import GARBAGE, WRONG_JOBS
-from tests.integration.bench import NOW, Ledgers, RedisBench, terms
+from tests.integration.bench import NOW, HeldUp, Ledgers, RedisBench, enter, ledger_on
 from tests.jobs import LIMITS, MAX_JOB_BYTES, MODEL, attempt, job_json, job_with
-from worker.exchange import Argument, Claimed, ClaimRequest, Exchange, Return
+from worker.exchange import Claimed, ClaimRequest, Exchange, Return
 from worker.keys import PRIORITIES
-from worker.ledger import Ledger
-from worker.redis_link import RedisLink, RedisUnavailable
+from worker.redis_link import RedisUnavailable
 
 pytestmark = pytest.mark.leaves("claims:*", "waiting")
 WITHOUT_TRACE = [Phase.generate, Phase.shrink]
@@ -107,8 +119,9 @@ class TestSendingsThatComeLate:
         self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
     ) -> None:
         """Also where the answer was that there is nothing: nobody hears what is claimed after it."""
+        enter(valkey)
         held_up = HeldUp(ledgers.link(redis_url))
-        book = Ledger(held_up, KEYS, terms())
+        book = ledger_on(held_up)
         asked = Exchange(claim=ClaimRequest(1, 5, (MODEL,)))
         held_up.gives_up = True
         with pytest.raises(RedisUnavailable):
@@ -120,15 +133,16 @@ class TestSendingsThatComeLate:
         valkey.lpush(KEYS.jobs(MODEL), *jobs("a"))
         held_up.let_arrive()
         assert valkey.llen(KEYS.jobs(MODEL)) == 1
-        assert not valkey.exists(KEYS.claims("triton-01:a"))
+        assert not valkey.exists(KEYS.claims(RUN))
 
     def test_they_claim_nothing_once_the_claims_of_the_same_call_have_ended(
         self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
     ) -> None:
         """Their tags are free again by then."""
         valkey.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
+        enter(valkey)
         held_up = HeldUp(ledgers.link(redis_url))
-        book = Ledger(held_up, KEYS, terms())
+        book = ledger_on(held_up)
         asked = Exchange(claim=ClaimRequest(1, 1, (MODEL,)))
         held_up.gives_up = True
         with pytest.raises(RedisUnavailable):
@@ -139,28 +153,28 @@ class TestSendingsThatComeLate:
         book.exchange(Exchange((settle(answer.claims[0]),)), NOW)
         held_up.let_arrive()
         assert valkey.llen(KEYS.jobs(MODEL)) == 1
-        assert not valkey.exists(KEYS.claims("triton-01:a"))
+        assert not valkey.exists(KEYS.claims(RUN))
 
-
-class HeldUp:
-    """A link that can give up on a call whose commands arrive later all the same."""
-
-    def __init__(self, link: RedisLink) -> None:
-        self.link = link
-        self.gives_up = False
-        self._under_way: list[Sequence[Sequence[Argument]]] = []
-
-    def call(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Send commands, or keep them under way."""
-        if self.gives_up:
-            self._under_way.append(commands)
-            raise RedisUnavailable
-        return self.link.call(commands)
-
-    def let_arrive(self) -> None:
-        """Let what is under way arrive."""
-        for commands in self._under_way:
-            self.link.call(commands)
+    def test_they_claim_nothing_once_a_repeat_of_the_same_call_was_answered(
+        self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
+    ) -> None:
+        """Though an earlier sending of it had claimed: the reply to that was lost, and the second sending held up."""
+        enter(valkey)
+        valkey.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
+        held_up = HeldUp(ledgers.link(redis_url))
+        book = ledger_on(held_up)
+        asked = Exchange(claim=ClaimRequest(1, 1, (MODEL,)))
+        book.exchange(asked, NOW)
+        held_up.gives_up = True
+        with pytest.raises(RedisUnavailable):
+            book.exchange(asked, NOW)
+        held_up.gives_up = False
+        answer = book.exchange(asked, NOW).claimed
+        assert answer is not None
+        book.exchange(Exchange((settle(answer.claims[0]),)), NOW)
+        held_up.let_arrive()
+        assert valkey.llen(KEYS.jobs(MODEL)) == 1
+        assert not valkey.exists(KEYS.claims(RUN))
 
 
 class TestDueRetries:
@@ -208,8 +222,9 @@ class TestDueRetries:
         assert again.next_due_ms == first.next_due_ms
 
 
-class TestExpiredHeads:
+class TestEndedHeads:
     LATE = job_json(job_id="late", expires_at=LONG_AGO)
+    """Several of it are one job and its doubles: they end too."""
 
     def test_a_head_is_the_first_job_of_all_lists(self, bench: RedisBench) -> None:
         """Behind a job that has not expired nothing is looked at, in no list."""
@@ -245,10 +260,10 @@ class TestExpiredHeads:
         bounded = ledgers(redis_url, max_queue_ms=60_000)
         reply = bounded.exchange(Exchange(claim=ClaimRequest(1, 9, (MODEL,))), NOW).claimed
         assert reply is not None
-        assert [(one.job_id, one.expired) for one in reply.claims] == [
-            ("old", True),
-            ("new", False),
-            ("unknown", False),
+        assert standings(reply.claims) == [
+            ("old", Standing.EXPIRED),
+            ("new", Standing.TO_RUN),
+            ("unknown", Standing.TO_RUN),
         ]
 
 
@@ -271,7 +286,7 @@ class TestReading:
         bench.push(garbage.raw, *jobs("good"))
         first, second = claim(bench).claims
         assert first.raw == garbage.raw
-        assert not first.expired
+        assert first.known.standing is Standing.TO_RUN
         assert second.job_id == "good"
 
     def test_wrong_jobs_have_their_id(self, bench: RedisBench) -> None:
@@ -286,7 +301,7 @@ class TestReading:
         bench.push(*jobs("a"))
         for number, one_try in enumerate(tries, 1):
             words(bench, retry(claim(bench, number).claims[0], 0, one_try))
-        assert claim(bench, 9).claims[0].attempts == tuple(tries)
+        assert claim(bench, 9).claims[0].known.attempts == tuple(tries)
 
     def test_a_job_id_is_what_the_task_will_read(self, bench: RedisBench) -> None:
         """For any JSON: what the script calls a job_id is the task's too, or the bytes are no job at all."""

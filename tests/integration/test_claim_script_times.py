@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tasks import rfc3339
+from tasks.delivery import Standing
 from tests.committer_contract import KEYS
 from tests.integration.bench import NOW, Ledgers
 from tests.jobs import MODEL, job_json
@@ -90,7 +91,7 @@ def test_a_job_has_expired_only_after_its_time(valkey: redis.Redis, redis_url: s
         claimed = book.exchange(Exchange(claim=ClaimRequest(number, 100, (MODEL,))), NOW).claimed
         assert isinstance(claimed, Claimed)
         judged = [rfc3339.to_ms(rfc3339.parse(text)) < claimed.now_ms for text in texts]
-        assert [one.expired for one in claimed.claims] == judged
+        assert [one.known.standing is Standing.EXPIRED for one in claimed.claims] == judged
         edges += any(judged) and not all(judged)
         book.exchange(Exchange(tuple(Bury(one.tag, "not_json") for one in claimed.claims)), NOW)
     assert edges, "no call fell among the times of its jobs"

@@ -8,16 +8,15 @@ import redis
 from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
-from tests.committer_contract import AN_HOUR_MS, KEYS, jobs, retry, settle
+from tests.committer_contract import AN_HOUR_MS, KEYS, RUN, jobs, retry, settle
 from tests.conservation import assert_conserved, whereabouts
-from tests.integration.bench import never_ring, terms
+from tests.integration.bench import enter, ledger_on, never_ring
 from tests.integration.lossy_proxy import LossyProxy
 from tests.jobs import MODEL
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.doorbell import Doorbell
 from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
-from worker.ledger import Ledger
 from worker.redis_link import RedisLink
 from worker.sandbox.valkey_server import ValkeyServer
 
@@ -35,9 +34,10 @@ class Rig:
     def __post_init__(self) -> None:
         self.link = RedisLink(self.url, socket_timeout=self.socket_timeout)
         self.doorbell = Doorbell(RedisLink(self.url), KEYS, never_ring)
-        ledger = Ledger(self.link, KEYS, terms())
         clock = RedisClock(MonotonicClock())
-        self.committer = Committer(self.link, ledger, self.doorbell, clock, self._wait, on_connected=self._connected)
+        self.committer = Committer(
+            self.link, ledger_on(self.link), self.doorbell, clock, self._wait, on_connected=self._connected
+        )
 
     def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -59,6 +59,7 @@ def test_after_lost_replies_everything_was_done_once(valkey: redis.Redis, redis_
     """The same call is asked again until there is an answer, which is that of the first."""
     pushed = jobs(*(f"j-{n}" for n in range(8)))
     valkey.lpush(KEYS.jobs(MODEL), *pushed)
+    enter(valkey)
     with LossyProxy(redis_url) as proxy:
         rig = Rig(proxy.url)
         rig.committer.exchange(Exchange())
@@ -84,6 +85,7 @@ def test_a_killed_server_is_waited_for(durable_valkey: ValkeyServer) -> None:
     """What it had confirmed is there, and what was asked is done when it is back."""
     with redis.Redis.from_url(durable_valkey.url) as client:
         client.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
+        enter(client)
         rig = Rig(durable_valkey.url)
         a, _ = rig.claim()
         durable_valkey.kill()
@@ -102,12 +104,13 @@ def test_a_frozen_server_is_waited_for(durable_valkey: ValkeyServer) -> None:
     """It does at last what it was asked meanwhile, and no more."""
     with redis.Redis.from_url(durable_valkey.url) as client:
         client.lpush(KEYS.jobs(MODEL), *jobs("a", "b", "c"))
+        enter(client)
         rig = Rig(durable_valkey.url, socket_timeout=0.1)
         rig.claim(1, 0)
         durable_valkey.freeze()
         rig.on_wait = lambda: durable_valkey.thaw() if len(rig.waits) == 2 else None
         assert [one.job_id for one in rig.claim(2, 2)] == ["a", "b"]
-        assert client.hlen(KEYS.claims("triton-01:a")) == 2
+        assert client.hlen(KEYS.claims(RUN)) == 2
         assert client.llen(KEYS.jobs(MODEL)) == 1
         rig.link.close()
 
@@ -145,7 +148,8 @@ def test_news_is_given_when_pushes_may_have_been_missed(valkey: redis.Redis, red
 
 def test_a_fault_of_ours_is_not_waited_out(valkey: redis.Redis, redis_url: str) -> None:
     """Asking again would not mend it."""
-    valkey.set(KEYS.jobs(MODEL), "no list")
+    valkey.set(KEYS.waiting, "no sorted set", ex=60)
+    enter(valkey)
     rig = Rig(redis_url)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         rig.claim()

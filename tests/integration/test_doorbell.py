@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tests.committer_contract import KEYS, OTHER_MODEL, jobs
-from tests.integration.bench import terms
+from tests.integration.bench import enter, ledger_on
 from tests.jobs import MODEL
 from tests.waiting import wait_until
 from worker import doorbell as doorbell_module
@@ -19,7 +19,6 @@ from worker.committer import Committer
 from worker.doorbell import Doorbell
 from worker.exchange import Claimed, ClaimRequest, Exchange, Return
 from worker.keys import PRIORITIES
-from worker.ledger import Ledger
 from worker.lookout import UNTRACKED_SWEEP_MS, Lookout
 from worker.redis_link import RedisLink
 from worker.sandbox.valkey_server import ValkeyServer
@@ -42,9 +41,10 @@ class Rig:
         self._numbers = 0
         self.doorbell = Doorbell(RedisLink(url, socket_timeout=0.5), KEYS, self._ring)
         self.link = RedisLink(url)
+        enter(client)
         self.committer = Committer(
             self.link,
-            Ledger(self.link, KEYS, terms()),
+            ledger_on(self.link),
             self.doorbell,
             RedisClock(MonotonicClock()),
             time.sleep,
@@ -186,6 +186,7 @@ def test_when_everything_is_deleted_it_rings_for_all(rig: Rig) -> None:
     """The server has forgotten what it was asked to tell."""
     rig.client.flushall()
     rig.wait_for(None)
+    enter(rig.client)
     rig.claim()
     rig.client.lpush(KEYS.jobs(MODEL), *jobs("a"))
     rig.wait_for(None, MODEL)

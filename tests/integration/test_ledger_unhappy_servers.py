@@ -9,11 +9,12 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
-from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_MODEL, jobs, retry, settle
+from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_MODEL, RUN, jobs, retry, settle
 from tests.conservation import assert_conserved, whereabouts
 from tests.integration.bench import NOW, Ledgers
 from tests.jobs import MODEL
 from tests.waiting import wait_until
+from worker import lua
 from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
 from worker.ledger import Ledger
 from worker.redis_link import RedisUnavailable
@@ -185,7 +186,7 @@ def test_a_server_that_fills_up_within_a_call_finishes_it(
             words = book.exchange(Exchange(commits), NOW).outcomes
         except RedisUnavailable:
             assert client.xlen(KEYS.settlements) == len(list(client.scan_iter("speedinfer:result:*")))
-            assert client.xlen(KEYS.settlements) + client.hlen(KEYS.claims("triton-01:a")) == 20
+            assert client.xlen(KEYS.settlements) + client.hlen(KEYS.claims(RUN)) == 20
         else:
             assert words == (1,) * 20
             break
@@ -204,7 +205,7 @@ def test_scripts_that_the_server_has_forgotten_are_loaded_again(
     client.script_flush()
     assert book.exchange(Exchange((settle(a),)), NOW).outcomes == (1,)
     client.script_flush()
-    client.script_load(book._sources["settle_if_claimed"])
+    client.script_load(lua.load("settle_if_claimed"))
     reply = book.exchange(Exchange((settle(b), Return(c.tag)), claim=ClaimRequest(2, 9, (MODEL,))), NOW)
     assert reply.outcomes == (1, 1)
     assert reply.claimed is not None

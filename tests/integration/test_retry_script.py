@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import redis
 
+from tasks.delivery import Standing
 from tasks.entries import DeadLetterEntry
 from tasks.reading import DeadLetterReason
 from tasks.result import Attempt
-from tests.committer_contract import AN_HOUR_MS, KEYS, claim, jobs, retry, words
+from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_RUN, RUN, claim, jobs, reaped, retry, words
 from tests.integration.bench import NOW, Ledgers, RedisBench, entries, state
 from tests.jobs import MODEL, attempt
-from worker.exchange import Bury, Claim, Commit, Exchange, Open, Return
+from worker.exchange import Bury, Claim, Commit, Exchange, ExchangeReply, Open, Return
 from worker.keys import PRIORITIES
 
 WEEK = 604_800
@@ -41,22 +42,23 @@ COMMITS: dict[str, Callable[[Claim], Commit]] = {
 @pytest.mark.parametrize("kind", COMMITS)
 class TestEach:
     def test_a_repeat_after_a_lost_reply_changes_nothing(self, bench: RedisBench, kind: str) -> None:
-        """It finds no claim, and says so: that the first one worked cannot be told any more."""
+        """It finds no claim, and says so; a retry knows by its attempt that it was done."""
         bench.push(*jobs("a", "b"))
         commits = [COMMITS[kind](one) for one in claim(bench).claims]
         assert words(bench, *commits) == (1, 1)
         before = state(bench.client)
-        assert words(bench, *commits) == (0, 0)
+        assert words(bench, *commits) == ((1, 1) if kind == "retry" else (0, 0))
         assert state(bench.client) == before
 
     def test_a_claim_that_is_gone_moves_nothing(self, bench: RedisBench, kind: str) -> None:
         """Nor does a claim of another run, under the same tag."""
         bench.push(*jobs("a"))
         (one,) = claim(bench).claims
+        bench.enter(OTHER_RUN)
         before = state(bench.client)
-        assert words(bench, COMMITS[kind](one), incarnation="triton-01:b") == (0,)
+        assert words(bench, COMMITS[kind](one), incarnation=OTHER_RUN) == (0,)
         assert state(bench.client) == before
-        bench.client.delete(KEYS.claims("triton-01:a"))
+        reaped(bench)
         before = state(bench.client)
         assert words(bench, COMMITS[kind](one)) == (0,)
         assert state(bench.client) == before
@@ -129,14 +131,29 @@ class TestDeadLetters:
 
 @pytest.mark.leaves("claims:*", "waiting")
 class TestOpening:
-    def test_it_changes_nothing(self, bench: RedisBench) -> None:
-        """However often it is asked."""
+    def test_it_writes_the_job_id_into_the_claim(self, bench: RedisBench) -> None:
+        """And nothing else; whoever ends this run then knows whose ledger the attempt belongs to."""
         bench.push(b"x")
         (one,) = claim(bench).claims
+        asked = Exchange(opens=(Open(one.tag, "a", 0, 0),))
+        bench.exchange(asked)
+        (record,) = bench.client.hvals(KEYS.claims(RUN))
+        assert record == f"{KEYS.jobs(MODEL)}\na\n{one.claimed_ms}\nx".encode()
         before = state(bench.client)
-        for _ in range(2):
-            bench.exchange(Exchange(opens=(Open(one.tag, "a", 0, 0),)))
+        bench.exchange(asked)
         assert state(bench.client) == before
+        reaped(bench)
+        assert bench.client.llen(KEYS.attempts("a")) == 1
+        assert not list(bench.client.scan_iter(KEYS.attempts("#*")))
+
+    def test_it_leaves_the_bytes_as_they_came(self, bench: RedisBench) -> None:
+        """Line feeds and zero bytes included."""
+        raw = b"\n\x00\xff\n\r\n" + bytes(range(256))
+        bench.push(raw)
+        (one,) = claim(bench).claims
+        bench.exchange(Exchange(opens=(Open(one.tag, "a", None, None),)))
+        words(bench, Return(one.tag))
+        assert bench.queued() == [raw]
 
     def test_expiry_is_judged_as_for_bare_jobs(self, bench: RedisBench, redis_url: str, ledgers: Ledgers) -> None:
         """By Redis' clock: after expires_at, or longer in the queue than the configuration allows."""
@@ -151,7 +168,9 @@ class TestOpening:
             Open(tag, "a", None, now_ms - 30_000),
             Open(tag, "a", None, None),
         )
-        expired = [one.expired for one in bounded.exchange(Exchange(opens=opens), NOW).opened]
-        assert expired == [True, False, True, False, False]
-        expired = [one.expired for one in unbounded.exchange(Exchange(opens=opens), NOW).opened]
-        assert expired == [True, False, False, False, False]
+        assert _expired(bounded.exchange(Exchange(opens=opens), NOW)) == [True, False, True, False, False]
+        assert _expired(unbounded.exchange(Exchange(opens=opens), NOW)) == [True, False, False, False, False]
+
+
+def _expired(reply: ExchangeReply) -> list[bool]:
+    return [known is not None and known.standing is Standing.EXPIRED for known in reply.opened]

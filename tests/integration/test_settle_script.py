@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.committer_contract import AN_HOUR_MS, KEYS, claim, jobs, retry, settle, words
+from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_RUN, RUN, claim, jobs, reaped, retry, settle, words
 from tests.integration.bench import RedisBench, entries, state
 from tests.jobs import MODEL
 from worker.exchange import Settle
@@ -32,7 +32,7 @@ def test_entry_result_and_marker_are_written_and_the_claim_is_dropped(bench: Red
         b"stream_id": stream_id,
         b"claim": b"triton-01:a/1.1",
     }
-    assert not client.exists(KEYS.claims("triton-01:a"))
+    assert not client.exists(KEYS.claims(RUN))
 
 
 def test_what_is_kept_is_kept_as_long_as_configured(bench: RedisBench) -> None:
@@ -58,22 +58,22 @@ def test_a_second_settlement_changes_nothing(bench: RedisBench) -> None:
     """But that its claim is gone: by the same run or another, with another result."""
     bench.push(*jobs("a", "a"))
     (first,) = claim(bench, wanted=1).claims
-    (second,) = claim(bench, incarnation="triton-01:b").claims
+    (second,) = claim(bench, incarnation=OTHER_RUN).claims
     words(bench, settle(first))
     before = state(bench.client)
     other = Settle(second.tag, "a", MODEL, "failed", "e" * 32, '{"other":1}')
-    assert words(bench, other, incarnation="triton-01:b") == (0,)
+    assert words(bench, other, incarnation=OTHER_RUN) == (0,)
     after = state(bench.client)
     assert after.items() <= before.items()
-    assert set(before) - set(after) == {KEYS.claims("triton-01:b").encode()}
-    assert words(bench, other, incarnation="triton-01:b") == (-1,)
+    assert set(before) - set(after) == {KEYS.claims(OTHER_RUN).encode(), KEYS.claimants.encode()}
+    assert words(bench, other, incarnation=OTHER_RUN) == (-1,)
 
 
 def test_a_claim_that_is_gone_settles_nothing(bench: RedisBench) -> None:
     """Its job is somebody else's now."""
     bench.push(*jobs("a"))
     (one,) = claim(bench).claims
-    bench.client.delete(KEYS.claims("triton-01:a"))
+    reaped(bench)
     before = state(bench.client)
     assert words(bench, settle(one)) == (-1,)
     assert state(bench.client) == before

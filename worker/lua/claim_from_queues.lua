@@ -136,8 +136,6 @@ local function found_by_an_earlier_try()
   end
 end
 
-if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1, {}} end
-
 -- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
 local latest_call, latest_sending = string.match(redis.call('GET', latest) or '0 0', '^(%d+) (%d+)$')
 latest_call, latest_sending = tonumber(latest_call), tonumber(latest_sending)
@@ -146,6 +144,8 @@ if latest_call > tonumber(call) or (latest_call == tonumber(call) and latest_sen
 end
 redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
 redis.call('SET', latest, call .. ' ' .. ARGV[13], 'EX', 3600)
+
+if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1, {}} end
 
 local returned = return_due_retries()
 
