@@ -123,12 +123,13 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """All that is asked of Redis in one round trip."""
+    """All that is asked of Redis in one round trip. ``one_runs_alone`` is about ``opens``, as a claim's is about itself."""
 
     commits: tuple[Commit, ...] = ()
     amends: tuple[Amend, ...] = ()
     opens: tuple[Open, ...] = ()
     claim: ClaimRequest | None = None
+    one_runs_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,6 @@ class ExchangeReply:
 
     outcomes: tuple[int, ...] = ()
     opened: tuple[Known | None, ...] = ()
-    """None where the claim is gone."""
+    """None where the claim is gone, or was set aside since another job runs alone here."""
 
     claimed: Claimed | None = None

@@ -23,6 +23,9 @@ from worker.lookout import Lookout
 from worker.outcomes import AfterCommit, Done, as_commit, follow_up
 from worker.reception import Received, Reception
 
+ASIDE_MS: Final = 1000.0
+"""How long a job waits that is to run alone while another one does (lua/claim_from_queues.lua)."""
+
 _NOTHING_TO_DO_SECONDS: Final = 60.0
 
 log = structlog.get_logger()
@@ -72,7 +75,6 @@ class Intake:
 
     exchanged_ms: float = 0.0
     """When Redis last answered, on the monotonic clock."""
-
     _held: dict[str, Delivery] = field(default_factory=dict)
     _lost: dict[str, Delivery] = field(default_factory=dict)
     _opening: dict[str, tuple[Delivery, Open]] = field(default_factory=dict)
@@ -179,6 +181,7 @@ class Intake:
             delivery, _ = self._opening.pop(tag, opening[tag])
             if known is None:
                 self._held.pop(tag, None)
+                self.lookout.expect_retry(self.clock.monotonic_ms() + ASIDE_MS)  # It may have been set aside.
             else:
                 self._deliver(self.reception.opened(delivery, known))
         if reply.claimed:
@@ -189,13 +192,15 @@ class Intake:
         done, self._done = self._done, []
         amends, self._amends = self._amends, []
         opening = dict(self._opening)
+        alone = any(delivery.alone for delivery in self._held.values())
         claim = None
         if self.claiming:
-            alone = any(delivery.alone for delivery in self._held.values())
             wanted = max(0, self.slots - len(self._held))
-            claim = self.lookout.request(self.clock.monotonic_ms(), wanted, one_runs_alone=alone)
+            # What is opened in the same call may be one that runs alone.
+            claim = self.lookout.request(self.clock.monotonic_ms(), wanted, one_runs_alone=alone or bool(opening))
         opens = tuple(opens for _, opens in opening.values())
-        return Exchange(tuple(one.commit for one in done), tuple(amends), opens, claim), done, opening
+        asked = Exchange(tuple(one.commit for one in done), tuple(amends), opens, claim, alone and bool(opening))
+        return asked, done, opening
 
     def _put_down(self, done: Done) -> None:
         if isinstance(done.commit, Return):

@@ -43,6 +43,8 @@ SCRIPTS: Final = (
     "claim_from_queues",
 )
 
+_STILL_CLAIMED: Final = 1
+
 log = structlog.get_logger()
 
 
@@ -78,7 +80,7 @@ class Ledger:
         groups = [group for group in _groups(asked.commits) if group]
         commands = [calls.commits(group) for group in groups]
         commands += [calls.amends(asked.amends)] if asked.amends else []
-        commands += [calls.opens(asked.opens)] if asked.opens else []
+        commands += [calls.opens(asked.opens, asked.one_runs_alone)] if asked.opens else []
         commands += [calls.claim(asked.claim)] if asked.claim else []
         replies = self.scripts.run(commands)
         claimed = _claimed(replies.pop(), asked.claim, self.keys) if asked.claim else None
@@ -133,19 +135,19 @@ class _Calls:
             "amend_if_lost", keys, [text for one in amends for text in (one.lost, one.was)]
         )
 
-    def opens(self, opens: Sequence[Open]) -> list[Argument]:
+    def opens(self, opens: Sequence[Open], one_runs_alone: bool) -> list[Argument]:  # noqa: FBT001 - as the script takes it
         keys, terms = self.ledger.keys, self.ledger.terms
         head: list[Argument] = [
             keys.prefix,
             self.incarnation,
             _or(terms.max_queue_ms, -1),
             terms.crashes_to_run_alone,
+            int(one_runs_alone),
         ]
         jobs = [(one.tag, one.job_id, _or(one.expires_ms, ""), _or(one.enqueued_ms, "")) for one in opens]
         arguments = [argument for job in jobs for argument in job]
-        return self.ledger.scripts.command(
-            "open_if_claimed", [keys.claims(self.incarnation), keys.running], [*head, *arguments]
-        )
+        own = [keys.claims(self.incarnation), keys.running, keys.waiting, keys.claimants]
+        return self.ledger.scripts.command("open_if_claimed", own, [*head, *arguments])
 
     def claim(self, claim: ClaimRequest) -> list[Argument]:
         keys, terms = self.ledger.keys, self.ledger.terms
@@ -203,7 +205,7 @@ def _readable(items: Sequence[bytes]) -> list[Attempt]:
 
 def _opened(reply: list[Any]) -> Known | None:
     held, standing, rival, alone, *attempts = reply
-    return _known(standing, rival, alone, attempts) if held else None
+    return _known(standing, rival, alone, attempts) if held == _STILL_CLAIMED else None
 
 
 def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:

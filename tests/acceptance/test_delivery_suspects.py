@@ -3,7 +3,7 @@
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -12,7 +12,18 @@ import redis
 
 from tests.acceptance.delivery import attempt_codes, nothing_is_left, settled_once, wait_until_busy
 from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess
-from tests.acceptance.gateway import QUEUE, codes, dead_letters, push, push_jobs, queued, result_of, wait_for_results
+from tests.acceptance.gateway import (
+    QUEUE,
+    codes,
+    dead_letters,
+    push,
+    push_jobs,
+    queued,
+    result_of,
+    send_task,
+    stock_producer,
+    wait_for_results,
+)
 from tests.jobs import job_json
 from tests.triton_http import revive
 from tests.waiting import wait_until
@@ -54,22 +65,38 @@ class Orchestrator:
         )
 
 
+Send = Callable[[str, Mapping[str, str]], None]
+
+
+def _bare(url: str, prompts: Mapping[str, str]) -> None:
+    with redis.Redis.from_url(url) as client:
+        push(client, *(job_json(job_id=job_id, prompt=prompt) for job_id, prompt in prompts.items()))
+
+
+def _by_celery(url: str, prompts: Mapping[str, str]) -> None:
+    with stock_producer(url) as producer:
+        for job_id, prompt in prompts.items():
+            send_task(producer, job_id, prompt=prompt)
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("seed", "max_deliveries"),
-    [(1, 5), (2, 2), (3, 1), *(pytest.param(seed, 5, marks=pytest.mark.long) for seed in range(4, 21))],
+    ("seed", "max_deliveries", "send"),
+    [
+        (1, 5, _bare),
+        (2, 2, _by_celery),
+        (3, 1, _bare),
+        *(pytest.param(seed, 5, (_bare, _by_celery)[seed % 2], marks=pytest.mark.long) for seed in range(4, 21)),
+    ],
 )
 def test_a_job_that_kills_its_worker_is_told_from_its_31_neighbours(
-    fleet: Fleet, valkey: redis.Redis, witness: Witness, seed: int, max_deliveries: int
+    fleet: Fleet, valkey: redis.Redis, redis_url: str, witness: Witness, seed: int, max_deliveries: int, send: Send
 ) -> None:
     """It kills as many workers as it may be delivered (one more than once, to see it alone), and all others succeed."""
     names = [*INNOCENTS, "killer"]
     random.Random(seed).shuffle(names)
     orchestrator = Orchestrator(fleet, max_deliveries=max_deliveries)
-    push(
-        valkey,
-        *(job_json(job_id=it, prompt="kill-worker" if it == "killer" else "sleep=0.1 innocent") for it in names),
-    )
+    send(redis_url, {it: "kill-worker" if it == "killer" else "sleep=0.1 innocent" for it in names})
     orchestrator.restart_until(valkey, len(names))
 
     results = settled_once(valkey)
