@@ -196,7 +196,6 @@ class Intake:
         claim = None
         if self.claiming:
             wanted = max(0, self.slots - len(self._held))
-            # What is opened in the same call may be one that runs alone.
             claim = self.lookout.request(self.clock.monotonic_ms(), wanted, one_runs_alone=alone or bool(opening))
         opens = tuple(opens for _, opens in opening.values())
         asked = Exchange(tuple(one.commit for one in done), tuple(amends), opens, claim, alone and bool(opening))
