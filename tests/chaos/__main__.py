@@ -12,6 +12,7 @@ from tests.chaos.options import Options
 from tests.chaos.plan import FaultKind
 from tests.chaos.run import plan_of, run
 from tests.chaos.stage import Servers
+from worker.sandbox.errors import SandboxError
 from worker.sandbox.places import temporary_directory
 
 _JOBS_A_SECOND: Final = 25
@@ -43,6 +44,9 @@ def main(
 ) -> None:
     """Run jobs under faults and judge from outside whether every promise was kept: exit code 0, else 1."""
     jobs = jobs or round(seconds * _JOBS_A_SECOND)
+    strangers = [one for one in failpoint or () if one.partition(":")[0] not in FAILPOINTS]
+    if strangers:
+        raise typer.BadParameter(f"there is no failpoint {strangers[0]}")
     if mutation is None:
         options = Options(
             seed=seed,
@@ -59,7 +63,12 @@ def main(
         options = provoking(mutation, seed)
     else:
         raise typer.BadParameter(f"there is no mutation {mutation}")
-    raise typer.Exit(_run(options, keep=keep))
+    try:
+        code = _run(options, keep=keep)
+    except SandboxError as error:
+        _say(f"chaos: {error}")
+        raise typer.Exit(3) from None
+    raise typer.Exit(code)
 
 
 def _run(options: Options, *, keep: bool) -> int:

@@ -4,29 +4,16 @@ Some defects do harm only in a moment that hardly ever comes. Where that is so, 
 makes it longer, alone, is a control: with it the judges must be content.
 """
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest import mock
 
-import gevent
-
-from tasks import generate
-from tasks.delivery import Delivery, Duplicate
-from tasks.generate import Generation
-from tasks.job import GenerateJob
-from tasks.reading import JobIdentity
-from tasks.usage import Usage
+from tests.chaos import patches
 from tests.chaos.load import SHARES, Kind
 from tests.chaos.options import Options
 from tests.chaos.plan import FaultKind
 from worker import lua
-from worker.exchange import Exchange, ExchangeReply, Settle
-from worker.lease import Dead, Incarnation, LeaseWatch
-from worker.lease_keeper import LeaseKeeper
-from worker.ledger import Ledger
-from worker.triton.adapter import TritonInference
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,71 +81,6 @@ def provoking(name: str, seed: int) -> Options:
     )
 
 
-def _drop_claims_first() -> None:
-    exchange = Ledger.exchange
-
-    def in_two_steps(self: Ledger, asked: Exchange, now: str) -> ExchangeReply:
-        tags = [commit.tag for commit in asked.commits if isinstance(commit, Settle)]
-        if tags:
-            self.scripts.run([["HDEL", self.keys.claims(self.incarnation()), *tags]])
-            gevent.sleep(0.15)
-        return exchange(self, asked, now)
-
-    mock.patch.object(Ledger, "exchange", in_two_steps).start()
-
-
-def _count_no_answer() -> None:
-    infer = TritonInference.infer
-
-    def miscounted(self: TritonInference, job: GenerateJob, request_id: str) -> Generation:
-        generation = infer(self, job, request_id)
-        usage = Usage.of(prompt_tokens=generation.usage.prompt_tokens, completion_tokens=0)
-        return replace(generation, usage=usage)
-
-    mock.patch.object(TritonInference, "infer", miscounted).start()
-
-
-def _take_each_second_for_the_same() -> None:
-    def second(_delivery: Delivery, identity: JobIdentity) -> Duplicate:
-        return Duplicate(identity)
-
-    mock.patch.object(generate, "_second", second).start()
-
-
-def _trust_the_lease() -> None:
-    mock.patch.object(Incarnation, "is_trusted", return_value=True).start()
-
-
-_LATE_SECONDS: Final = 4.0
-
-
-def _learn_late() -> None:
-    """Have a worker learn late that it was declared dead."""
-    look = LeaseKeeper.look
-
-    def looked(self: LeaseKeeper) -> bool:
-        held = look(self)
-        if not held:
-            gevent.sleep(_LATE_SECONDS / 2)
-        return held
-
-    mock.patch.object(LeaseKeeper, "look", looked).start()
-
-
-def _reap_late() -> None:
-    """Have workers act late on what they saw of others."""
-    look, verdicts = LeaseWatch.look, list[tuple[float, Dead]]()
-
-    def looked(self: LeaseWatch, leases: Mapping[str, str], claimants: frozenset[str], now_ms: float) -> list[Dead]:
-        known = {dead for _, dead in verdicts}
-        verdicts.extend((time.monotonic(), dead) for dead in look(self, leases, claimants, now_ms) if dead not in known)
-        due = [verdict for verdict in verdicts if time.monotonic() - verdict[0] > _LATE_SECONDS]
-        verdicts[:] = [verdict for verdict in verdicts if verdict not in due]
-        return [dead for _, dead in due]
-
-    mock.patch.object(LeaseWatch, "look", looked).start()
-
-
 _KILLS: Final = frozenset({FaultKind.WORKER_KILL})
 _STALLS: Final = frozenset({FaultKind.LINE_STALL, FaultKind.WORKER_FREEZE})
 _LONG: Final = {Kind.LONG: 60.0}
@@ -176,17 +98,17 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "drop-before-settle": Mutation(
         (Edit("settle_if_claimed", "redis.call('HEXISTS', claims, tag) == 0", "false"),),
-        (_drop_claims_first,),
+        (patches.drop_claims_first,),
         faults=_KILLS,
     ),
     "claim-without-lease": Mutation(
         (Edit("claim_from_queues", "not lease or string.match(lease, '^(%S+) ') ~= incarnation", "false"),),
-        (_trust_the_lease, _learn_late),
+        (patches.trust_the_lease, patches.learn_late),
         faults=_STALLS,
     ),
     "reap-without-compare": Mutation(
         (Edit("reap_if_stood_still", "if lease ~= stood then return -1 end", ""),),
-        (_reap_late,),
+        (patches.reap_late,),
         faults=_STALLS,
         more=_LONG,
     ),
@@ -207,7 +129,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         (Edit("retry_if_claimed", "'\\n' .. list .. '\\n' .. raw)", "'\\n' .. list .. '\\n' .. job_id)"),),
         more={Kind.RAISING: 20},
     ),
-    "usage-miscounted": Mutation(patches=(_count_no_answer,)),
+    "usage-miscounted": Mutation(patches=(patches.count_no_answer,)),
     "claim-unwritten": Mutation(
         (
             Edit(
@@ -242,13 +164,15 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "duplicate-run-at-once": Mutation(
         (Edit("standing", "if record then return 'held'", "if false then return 'held'"),), more={Kind.TWICE: 90}
     ),
-    "conflict-taken-for-duplicate": Mutation(patches=(_take_each_second_for_the_same,), more={Kind.CONFLICT: 20}),
+    "conflict-taken-for-duplicate": Mutation(
+        patches=(patches.take_each_second_for_the_same,), more={Kind.CONFLICT: 20}
+    ),
     "result-kept-for-ever": Mutation((Edit("settle_if_claimed", ", 'EX', result_ttl)", ")"),)),
 }
 """By name."""
 
 CONTROLS: Final[Mapping[str, Mutation]] = {
-    "learns-late": Mutation(patches=(_learn_late,), faults=_STALLS),
-    "reaps-late": Mutation(patches=(_reap_late,), faults=_STALLS, more=_LONG),
+    "learns-late": Mutation(patches=(patches.learn_late,), faults=_STALLS),
+    "reaps-late": Mutation(patches=(patches.reap_late,), faults=_STALLS, more=_LONG),
 }
 """What only makes moments longer: no promise may break."""

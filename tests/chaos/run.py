@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.evidence import Evidence, gather
+from tests.chaos.faults import Faults
 from tests.chaos.judges import MOST_RERUNS, Finding, Terms, judge
 from tests.chaos.load import draw_load
 from tests.chaos.options import Options
@@ -49,19 +50,20 @@ def run(options: Options, servers: Servers, directory: Path, say: Callable[[str]
     """Run the plan on servers that are up, and judge it; logs and journals are in ``directory``."""
     load = draw_load(options.seed, options.jobs, options.seconds, options.shares)
     servers.emptied()
-    stage = Stage(options, servers, directory, say)
+    stage = Stage(options, servers, directory)
+    faults = Faults(stage, say)
     with stage.manned():
         start = time.time() + _PRODUCERS_START_SECONDS
         producers = stage.produce(start)
         try:
-            stage.suffer(plan_of(options), start)
+            faults.happen(plan_of(options), start)
             stage.mend()
             came_to_rest = stage.come_to_rest(producers)
         finally:
             for producer in producers:
                 producer.close()
         stage.dismiss()
-    observed = stage.observed(came_to_rest=came_to_rest)
+    observed = stage.observed(faults.incidents, came_to_rest=came_to_rest)
     with redis_client(servers.valkey.url) as client:
         evidence = gather(client, load, observed, servers.witness, stage.logs)
     kills_only = options.faults == {FaultKind.WORKER_KILL}

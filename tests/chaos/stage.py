@@ -1,14 +1,13 @@
-"""The servers of a run, its crew and its producers: started, hit by the plan's faults, mended, and brought to rest."""
+"""The servers of a run, its crew and its producers: started, mended after the faults, and brought to rest."""
 
 import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,7 +18,6 @@ from tests.chaos.crew import Member, worker_settings
 from tests.chaos.evidence import Incident, Observed, read_journals
 from tests.chaos.line import Line
 from tests.chaos.options import Options
-from tests.chaos.plan import Fault, FaultKind
 from tests.chaos.producer import KEYS
 from tests.conftest import MODELS
 from tests.waiting import wait_until
@@ -73,10 +71,7 @@ class Stage:
     options: Options
     servers: Servers
     directory: Path
-    say: Callable[[str], None]
     crew: list[Member] = field(default_factory=list)
-    incidents: list[Incident] = field(default_factory=list)
-    _redis_up: threading.Event = field(default_factory=threading.Event)
 
     @property
     def logs(self) -> list[Path]:
@@ -120,14 +115,6 @@ class Stage:
             producers.append(process)
         return producers
 
-    def suffer(self, faults: Sequence[Fault], start: float) -> None:
-        """Do the faults, each at its time, those of different targets beside each other."""
-        tracks = [list(group) for _, group in groupby(sorted(faults, key=lambda one: one.track), lambda one: one.track)]
-        with ThreadPoolExecutor(max(1, len(tracks))) as together:
-            done: list[Future[None]] = [together.submit(self._suffer_one_by_one, track, start) for track in tracks]
-        for one in done:
-            one.result()
-
     def mend(self) -> None:
         """Put everything back in order."""
         for member in self.crew:
@@ -157,13 +144,13 @@ class Stage:
         with ThreadPoolExecutor(len(self.crew)) as together:
             list(together.map(lambda member: member.drain(), self.crew))
 
-    def observed(self, *, came_to_rest: bool) -> Observed:
-        """Return what was seen of the processes."""
+    def observed(self, incidents: Sequence[Incident], *, came_to_rest: bool) -> Observed:
+        """Return what was seen of the processes; ``incidents`` are what was done to them."""
         sends, cancelled = read_journals(sorted(self.directory.glob("journal-*.jsonl")))
-        incidents = [*self.incidents, *(one for member in self.crew for one in member.incidents)]
+        all_incidents = [*incidents, *(one for member in self.crew for one in member.incidents)]
         exits = [one for member in self.crew for one in member.exits]
         unmet = [option for member in self.crew for _, option in member.options]
-        return Observed(sends, cancelled, incidents, exits, unmet, came_to_rest)
+        return Observed(sends, cancelled, all_incidents, exits, unmet, came_to_rest)
 
     def _to_do(self, client: redis.Redis) -> tuple[int, ...]:
         queued = sum(client.llen(key) for key in client.scan_iter(f"{KEYS.prefix}jobs:*", count=1000))
@@ -199,73 +186,3 @@ class Stage:
         finally:
             over.set()
             thread.join()
-
-    def _suffer_one_by_one(self, faults: Sequence[Fault], start: float) -> None:
-        for fault in faults:
-            time.sleep(max(0.0, start + fault.at - time.time()))
-            self._suffer_one(fault)
-
-    def _suffer_one(self, fault: Fault) -> None:
-        worker = self.crew[fault.target] if fault.kind.track == "worker" else None
-        target = worker.worker_id if worker else fault.kind.track
-        strikes = fault.kind in {FaultKind.WORKER_KILL, FaultKind.WORKER_FREEZE, FaultKind.LINE_STALL}
-        victims = worker.held(redis_client(self.servers.valkey.url)) if worker and strikes else set()
-        begin = time.time()
-        self.say(f"{begin:.3f} {fault}")
-        self._begin(fault, worker)
-        time.sleep(fault.seconds)
-        self._end(fault, worker)
-        self.incidents.append(Incident(fault.kind, target, begin * 1000, time.time() * 1000, frozenset(victims)))
-
-    def _begin(self, fault: Fault, worker: Member | None) -> None:
-        valkey, triton = self.servers.valkey, self.servers.triton
-        match fault.kind:
-            case FaultKind.REDIS_KILL:
-                valkey.kill()
-            case FaultKind.REDIS_FREEZE:
-                valkey.freeze()
-            case FaultKind.CLIENT_KILL:
-                self._command("CLIENT", "KILL", "TYPE", "NORMAL", "SKIPME", "YES")
-            case FaultKind.SCRIPT_FLUSH:
-                self._command("SCRIPT", "FLUSH")
-            case FaultKind.TRITON_KILL:
-                triton.kill()
-            case FaultKind.TRITON_FREEZE:
-                triton.freeze()
-            case kind:
-                assert worker is not None
-                begin: dict[FaultKind, Callable[[], None]] = {
-                    FaultKind.WORKER_KILL: worker.kill,
-                    FaultKind.WORKER_FREEZE: worker.freeze,
-                    FaultKind.WORKER_DRAIN: worker.drain,
-                    FaultKind.LINE_CUT: worker.line.cut,
-                    FaultKind.LINE_STALL: worker.line.stall,
-                    FaultKind.LINE_DELAY: worker.line.delay,
-                    FaultKind.LINE_LOSE: worker.line.lose,
-                }
-                begin[kind]()
-
-    def _end(self, fault: Fault, worker: Member | None) -> None:
-        valkey, triton = self.servers.valkey, self.servers.triton
-        match fault.kind:
-            case FaultKind.REDIS_KILL:
-                valkey.restart()
-            case FaultKind.REDIS_FREEZE:
-                valkey.thaw()
-            case FaultKind.TRITON_KILL:
-                triton.restart()
-            case FaultKind.TRITON_FREEZE:
-                triton.thaw()
-            case FaultKind.WORKER_KILL | FaultKind.WORKER_DRAIN if worker:
-                worker.start(fresh_id=fault.fresh_id)
-            case FaultKind.WORKER_FREEZE if worker:
-                worker.thaw()
-            case FaultKind.LINE_STALL | FaultKind.LINE_DELAY | FaultKind.LINE_LOSE if worker:
-                worker.line.mend()
-
-    def _command(self, *words: str) -> None:
-        try:
-            with redis_client(self.servers.valkey.url) as client:
-                client.execute_command(*words)
-        except redis.RedisError:
-            self.say(f"{words[0]} {words[1]} was not done: Redis was away")
