@@ -144,11 +144,14 @@ class HeldUp:
             raise RedisUnavailable
         return self.link.call(commands)
 
-    def let_arrive(self) -> None:
-        """Let what is under way arrive."""
+    def let_arrive(self) -> list[list[Any]]:
+        """Let what is under way arrive; returns the answers, which no caller hears."""
         under_way, self._under_way = self._under_way, []
-        for commands in under_way:
-            self.link.call(commands)
+        return [self.link.call(commands) for commands in under_way]
+
+    def forget(self) -> None:
+        """Let what is under way be lost."""
+        self._under_way.clear()
 
 
 class Exchanging(Protocol):
