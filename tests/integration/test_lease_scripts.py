@@ -244,7 +244,7 @@ class TestLateAnswers:
     def test_a_settlement_that_was_under_way_has_it_too(self, bench: RedisBench) -> None:
         """Its result was written before the answer came: the attempt in it is replaced as it is settled, and nothing else."""
         bench.push(*jobs("a"))
-        claims = []
+        claims: list[Claim] = []
         for number, run in enumerate((RUN, "triton-01:later", "triton-01:last"), 1):
             claims += claim(bench, number, incarnation=run).claims
             reaped(bench, run)

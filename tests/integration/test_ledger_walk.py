@@ -329,7 +329,8 @@ class Walk(RuleBasedStateMachine):
 
         commits = {one.tag: self._commit(random.choice(KINDS), run, one) for run, one in some(4)}
         opens = [Open(one.tag, self.envelopes[one.raw], None, None) for _, one in some(8) if one.raw in self.envelopes]
-        amends = [self._amend(run, one) for run, one in some(2) if run in self.reaped]
+        lost = [(run, one) for run, one in process.claims if run in self.reaped][-4:]
+        amends = [self._amend(run, one) for run, one in lost if random.random() < 0.3]
         claim = self._drawn_claim(process, random) if random.random() < 0.7 else None
         return Exchange(tuple(commits.values()), tuple(amend for amend in amends if amend), tuple(opens), claim)
 
