@@ -146,8 +146,8 @@ def test_a_result_lists_its_attempts_over_all_workers_in_their_order(
     killed = fleet.start(worker_id="killed", lease_seconds=LEASE)
     push_jobs(valkey, "travels", prompt="sleep=1.2 work")
     wait_until_busy(witness, 1)
-    drained = fleet.start(worker_id="drained", lease_seconds=LEASE, drain_seconds=0)
     killed.kill()
+    drained = fleet.start(worker_id="drained", lease_seconds=LEASE, drain_seconds=0)
     wait_until_busy(witness, 2)
     assert drained.stop() == 0
     fleet.start(worker_id="last", lease_seconds=LEASE)
