@@ -137,3 +137,26 @@ def test_a_drain_without_redis_ends_and_the_next_worker_finds_the_claims(
         }
         assert left_by(worker) in ([], ["registry"])
         assert nothing_is_left(client)
+
+
+def test_a_result_lists_its_attempts_over_all_workers_in_their_order(
+    fleet: Fleet, valkey: redis.Redis, witness: Witness
+) -> None:
+    """Killed with one worker, broken off by the drain of the next, ended by a third: every run that Triton saw is there."""
+    killed = fleet.start(worker_id="killed", lease_seconds=LEASE)
+    push_jobs(valkey, "travels", prompt="sleep=1.2 work")
+    wait_until_busy(witness, 1)
+    killed.kill()
+    drained = fleet.start(worker_id="drained", lease_seconds=LEASE, drain_seconds=0)
+    wait_until_busy(witness, 2)
+    assert drained.stop() == 0
+    fleet.start(worker_id="last", lease_seconds=LEASE)
+
+    result = wait_for_results(valkey, "travels")["travels"]
+    assert attempt_codes(result) == ["worker_lost", "drained", None]
+    assert [attempt.worker_id for attempt in result.attempts] == ["killed", "drained", "last"]
+    started = [attempt.started_at for attempt in result.attempts]
+    assert started == sorted(started)
+    assert [attempt.usage for attempt in result.attempts] == [None, None, result.usage]
+    assert witness.count() == len(result.attempts)
+    assert nothing_is_left(valkey)

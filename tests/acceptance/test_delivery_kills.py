@@ -36,7 +36,7 @@ def start(fleet: Fleet, worker_id: str) -> WorkerProcess:
 def kill_one_of_two(client: redis.Redis, witness: Witness, victim: WorkerProcess, names: list[str]) -> float:
     """Kill a worker with half of these jobs in its hands; return the seconds to the first re-run once all is as promised."""
     witness.clear()
-    push_jobs(client, *names, prompt="sleep=0.6 work")
+    push_jobs(client, *names, prompt="sleep=0.9 work")
     wait_until_busy(witness, JOBS)
     lost = held_by(victim)
     killed = time.time()

@@ -40,7 +40,7 @@ class Orchestrator:
     def __init__(self, fleet: Fleet, **config: Any) -> None:
         self.deaths = 0
         self._fleet = fleet
-        self._config = {"concurrency": 8, "lease_seconds": FAST_LEASE, **config}
+        self._config = {"concurrency": 4, "lease_seconds": FAST_LEASE, **config}
         self._workers = [self._started(n, until=("ready",)) for n in range(2)]
 
     def restart_until(self, client: redis.Redis, ended: int, timeout: float = 60.0) -> None:
@@ -155,7 +155,7 @@ def test_a_job_that_kills_its_models_process_is_told_from_its_neighbours(
     fleet.start(
         runtime_endpoint=own_triton.url,
         runtime_config={"model_name": "faulty"},
-        retry={"max_attempts": 3, "base_seconds": 1.0, "max_seconds": 2.0},
+        retry={"max_attempts": 3, "base_seconds": 0.3, "max_seconds": 0.6},
         concurrency=4,
     )
     names = [f"innocent-{n}" for n in range(12)]

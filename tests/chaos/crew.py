@@ -60,6 +60,7 @@ class Member:
     starts: int = 0
     exits: list[Exit] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    _log: Path = Path()
     _options_now: Sequence[str] = ()
     _started_ms: float = 0.0
     _meant_to_run: bool = False
@@ -72,10 +73,11 @@ class Member:
             if fresh_id or not self.worker_id:
                 self.worker_id = f"chaos-{self.number}-{self.starts}"
             path = self.directory / f"worker-{self.number}-{self.starts}.json"
+            self._log = path.with_suffix(".log")
             path.write_text(json.dumps({**self.settings, "worker_id": self.worker_id}))
             self._options_now = [*self.standing, *(self.options.pop(0) if self.options else ())]
             self._started_ms = time.time() * 1000
-            self.process.start(self._command(path), _environment(), path.with_suffix(".log"))
+            self.process.start(self._command(path), _environment(), self._log)
             self._meant_to_run = True
 
     def kill(self) -> None:
@@ -101,7 +103,9 @@ class Member:
             deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
             while (code := self.process.poll()) is None and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
-            self.exits.append(Exit(self.worker_id, code, 0, "drained"))
+            # One that was still starting held nothing, and may end as any process does.
+            expected = 0 if '"worker.started"' in self._log.read_text(errors="replace") else -signal.SIGTERM
+            self.exits.append(Exit(self.worker_id, code, expected if code else 0, "drained"))
             self.process.stop(0.0)
 
     def look(self) -> None:

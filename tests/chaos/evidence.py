@@ -106,7 +106,7 @@ def gather(client: redis.Redis, load: Load, observed: Observed, witness: Witness
     left = leftovers(client)
     left += [key for key in (KEYS.leases, KEYS.running, KEYS.claimants, KEYS.waiting) if client.exists(key)]
     return Evidence(
-        load, observed, entries, results, markers, where.dead, where, served, sorted(set(left)), dict(_deaths(logs))
+        load, observed, entries, results, markers, where.dead, where, served, sorted(set(left)), _deaths(logs)
     )
 
 
@@ -156,7 +156,13 @@ def _entry(entry: Any) -> Entry:
     return Entry(stream_id.decode(), text["job_id"], text["status"], text["result"], result)
 
 
-def _deaths(logs: Sequence[Path]) -> Iterator[tuple[str, float]]:
+def _deaths(logs: Sequence[Path]) -> Mapping[str, float]:
+    """Return the first death of each incarnation: claims that it still makes are the end of it once more."""
+    deaths = sorted(_declared_dead(logs), key=lambda death: death[1], reverse=True)
+    return dict(deaths)
+
+
+def _declared_dead(logs: Sequence[Path]) -> Iterator[tuple[str, float]]:
     for log in logs:
         for line in log.read_text(errors="replace").splitlines():
             if '"worker.declared_dead"' in line:

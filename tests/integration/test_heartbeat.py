@@ -16,6 +16,7 @@ from worker.redis_link import RedisLink, RedisUnavailable
 from worker.sandbox.valkey_server import ValkeyServer
 
 FIELDS = {"state": "ready", "heartbeat_at": "now"}
+A_DAY_MS = 86_400_000
 
 
 class Rig:
@@ -111,7 +112,7 @@ def test_a_forgotten_script_is_loaded_again(valkey: redis.Redis, link: RedisLink
 def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, link: RedisLink) -> None:
     """From both; others stay."""
     rig = Rig(link)
-    valkey.zadd(KEYS.workers, {"triton-02": _now_ms(valkey)})
+    valkey.zadd(KEYS.workers, {"triton-02": server_ms(valkey)})
     rig.heartbeat.beat(FIELDS)
     rig.heartbeat.leave()
     assert not valkey.exists(KEYS.worker("triton-01"))
@@ -120,18 +121,10 @@ def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, link: RedisLink) -> N
 
 def test_who_has_been_silent_for_a_day_is_forgotten(valkey: redis.Redis, link: RedisLink) -> None:
     """Ids made of host names would add up for ever; a day less is waited for."""
-    now_ms = _now_ms(valkey)
+    now_ms = server_ms(valkey)
     valkey.zadd(KEYS.workers, {"long-gone": now_ms - A_DAY_MS, "gone": now_ms - A_DAY_MS + 60_000})
     Rig(link).heartbeat.beat(FIELDS)
     assert valkey.zrange(KEYS.workers, 0, -1) == [b"gone", b"triton-01"]
-
-
-A_DAY_MS = 86_400_000
-
-
-def _now_ms(client: redis.Redis) -> int:
-    seconds, micros = client.time()
-    return seconds * 1000 + micros // 1000
 
 
 def test_it_beats_regularly(valkey: redis.Redis, link: RedisLink) -> None:

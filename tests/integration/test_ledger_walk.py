@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import count
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -61,6 +62,7 @@ KINDS: Final = (
     "bury",
     "drop",
 )
+RANDOMS: Final = st.randoms(use_true_random=True)
 FATES: Final = ("heard", "heard", "heard", "lost", "held up")
 
 
@@ -109,34 +111,37 @@ class Walk(RuleBasedStateMachine):
 
     # Gateways.
 
-    @rule(
-        model=st.sampled_from(MODELS),
-        priority=st.sampled_from(PRIORITIES),
-        job_id=st.sampled_from([*IDS, "new"]),
-        kind=st.sampled_from(["plain", "plain", "plain", "expired", "the same again"]),
-    )
-    def push_a_job(self, model: str, priority: str, job_id: str, kind: str) -> None:
-        """Enqueue a job, perhaps of an id that was used before, or one that was enqueued before."""
-        number = next(self.serial)
-        job_id = f"new-{number}" if job_id == "new" else job_id
-        raw = job_json(job_id=job_id, custom_id=str(number), **({"expires_at": LONG_AGO} if kind == "expired" else {}))
-        if kind == "the same again" and self.pushed:
-            raw = self.pushed[-1]
-        self._push(KEYS.jobs(model) + priority, raw)
-
-    @rule(model=st.sampled_from(MODELS), job_id=st.sampled_from([*IDS, None]), garbage=st.binary(max_size=5))
-    def push_what_the_script_cannot_read(self, model: str, job_id: str | None, garbage: bytes) -> None:
-        """Enqueue what may be a message with a job in it, or nothing at all."""
-        raw = b"\n%d\n" % next(self.serial) + garbage
-        if job_id:
-            self.envelopes[raw] = job_id
-        self._push(KEYS.jobs(model), raw)
+    @rule(random=RANDOMS)
+    def gateways_enqueue(self, random: Random) -> None:
+        """Enqueue some jobs: of ids that were used before, expired ones, the very same again, and what is no job."""
+        for _ in range(random.randint(1, 6)):
+            queue = KEYS.jobs(random.choice(MODELS)) + random.choice(PRIORITIES)
+            raw = self._drawn_bytes(random)
+            self.pushed.append(raw)
+            self.client.lpush(queue, raw)
+            self.model.push(queue, raw)
 
     @rule(job_id=st.sampled_from(IDS))
-    def cancel(self, job_id: str) -> None:
+    def a_gateway_cancels(self, job_id: str) -> None:
         """Cancel a job, whether there is one or not."""
         self.client.set(KEYS.cancel(job_id), "1", ex=60)
         self.model.cancelled.add(job_id)
+
+    def _drawn_bytes(self, random: Random) -> bytes:
+        number = next(self.serial)
+        job_id = random.choice([*IDS, f"new-{number}"])
+        match random.choice(["job"] * 4 + ["late", "again", "message", "garbage"]):
+            case "late":
+                return job_json(job_id=job_id, custom_id=str(number), expires_at=LONG_AGO)
+            case "again" if self.pushed:
+                return random.choice(self.pushed[-6:])
+            case "message":
+                raw = b"\n%d\n\x00message\n" % number
+                self.envelopes[raw] = job_id
+                return raw
+            case "garbage":
+                return b"\n%d\n" % number + random.randbytes(5)
+        return job_json(job_id=job_id, custom_id=str(number))
 
     # Leases.
 
@@ -144,72 +149,82 @@ class Walk(RuleBasedStateMachine):
     def everyone_enters(self) -> None:
         """The first two processes; the third finds its worker_id taken."""
         for process in self.processes:
-            self.enter(process)
+            self._enter(process)
 
-    @rule(index=st.sampled_from(range(len(WORKERS))))
-    def renew_or_begin_anew(self, index: int) -> None:
-        """Renew; whoever learns that its lease is gone goes on under another name, if it gets a lease for that."""
-        process = self.processes[index]
-        real, model = self.leases.renew(process.run), self.model.renew(process.run)
-        assert real == model
-        self.leases_seen += real.leases.values()
-        if not real.held:
-            process.runs += 1
-            self.enter(process)
+    @rule(random=RANDOMS)
+    def a_process_renews(self, random: Random) -> None:
+        """Or gives its lease up, if nothing is claimed."""
+        process = random.choice(self.processes)
+        if random.random() < 0.1:
+            assert self.leases.leave(process.run) == self.model.leave(process.run)
+        else:
+            self._renew_or_begin_anew(process)
 
-    @rule(index=st.sampled_from(range(len(WORKERS))))
-    def leave(self, index: int) -> None:
-        """Give the lease up, if nothing is claimed."""
-        run = self.processes[index].run
-        assert self.leases.leave(run) == self.model.leave(run)
+    @rule(random=RANDOMS)
+    def somebody_is_taken_for_dead(self, random: Random) -> None:
+        """End it by its lease as it is, as it was, or by its claims alone."""
+        if random.random() < 0.2:
+            self._lose_the_lease(random.choice(WORKERS))
+        runs = sorted({text.split()[0] for text in self.model.leases.values()} | self.model.claimants)
+        if random.random() < 0.2:
+            runs += [text.split()[0] for text in self.leases_seen[-5:]]
+        if runs:
+            self._end(random.choice(runs), random)
 
-    @rule(data=st.data(), times=st.integers(1, 2))
-    def end_a_run(self, data: st.DataObject, times: int) -> None:
-        """End what seemed dead: by its lease as it is, as it was, or by its claims alone."""
-        runs = sorted({text.split()[0] for text in self.leases_seen} | set(self.model.claims))
-        if not runs:
-            return
-        run = data.draw(st.sampled_from(runs))
+    def _end(self, run: str, random: Random) -> None:
         now = [text for text in self.model.leases.values() if text.split()[0] == run]
         before = [text for text in self.leases_seen if text.split()[0] == run][-3:]
-        stood = data.draw(st.sampled_from([*now * 3, *before, ""]))
-        for _ in range(times):
+        stood = random.choice([*now * 6, *before, ""])
+        for _ in range(random.choice([1, 2])):
             went_back = self.leases.reap(run, stood)
             assert went_back == self.model.reap(run, stood)
             if went_back >= 0:
                 self.reaped.add(run)
 
-    @rule(worker_id=st.sampled_from(WORKERS))
-    def lose_a_lease(self, worker_id: str) -> None:
+    def _lose_the_lease(self, worker_id: str) -> None:
         """Let a lease be gone by itself, as after a day without Redis."""
         self.client.hdel(KEYS.leases, worker_id)
         self.model.leases.pop(worker_id, None)
 
+    def _renew_or_begin_anew(self, process: Process) -> None:
+        real, model = self.leases.renew(process.run), self.model.renew(process.run)
+        assert real == model
+        self.leases_seen += real.leases.values()
+        if not real.held:
+            process.runs += 1
+            self._enter(process)
+
+    def _enter(self, process: Process) -> None:
+        assert self.leases.enter(process.run) == self.model.enter(process.run)
+        self.leases_seen += self.model.leases.values()
+
     # What processes ask.
 
-    @rule(index=st.sampled_from(range(len(WORKERS))), fate=st.sampled_from(FATES), data=st.data())
-    def ask(self, index: int, fate: str, data: st.DataObject) -> None:
+    @rule(random=RANDOMS)
+    def the_first_asks(self, random: Random) -> None:
         """Ask for something, or the same again while there was no answer."""
-        process = self.processes[index]
-        asked = process.asks or self._drawn(process, data)
-        process.asks = None if fate == "heard" else asked
-        process.sendings += 1
-        if fate == "held up":
-            process.late.append((process.run, asked, process.sendings))
-            process.link.gives_up = True
-            with pytest.raises(RedisUnavailable):
-                self.ledgers[index].exchange(asked, NOW)
-            process.link.gives_up = False
-            return
-        reply = self.ledgers[index].exchange(asked, NOW)
-        self._done_too(process.run, asked, process.sendings, reply)
-        if fate == "heard":
-            self._hear(process, asked, reply)
+        self._ask(self.processes[0], random)
 
-    @rule(index=st.sampled_from(range(len(WORKERS))))
-    def what_was_held_up_arrives(self, index: int) -> None:
+    @rule(random=RANDOMS)
+    def the_second_asks(self, random: Random) -> None:
+        """As the first."""
+        self._ask(self.processes[1], random)
+
+    @rule(random=RANDOMS)
+    def one_of_them_asks(self, random: Random) -> None:
+        """As the first."""
+        self._ask(random.choice(self.processes), random)
+
+    @rule(random=RANDOMS)
+    def all_of_them_ask(self, random: Random) -> None:
+        """Some times, in any order."""
+        for _ in range(random.randint(2, 6)):
+            self._ask(random.choice(self.processes), random)
+
+    @rule(random=RANDOMS)
+    def what_was_held_up_arrives(self, random: Random) -> None:
         """Late: perhaps before its caller asks again, perhaps long after; nobody hears the answer."""
-        process = self.processes[index]
+        process = random.choice(self.processes)
         late, process.late = process.late, []
         for (run, asked, sending), answers in zip(late, process.link.let_arrive(), strict=True):
             if asked.claim:
@@ -219,10 +234,29 @@ class Walk(RuleBasedStateMachine):
     @rule()
     def time_passes(self) -> None:
         """Let all that waits be due."""
-        self.client.zadd(
-            KEYS.waiting, {waits.member: 1 for waits in self.model.waiting}
-        ) if self.model.waiting else None
-        self.model.waiting = dict.fromkeys(self.model.waiting, 1)
+        for waits in self.model.waiting:
+            self.client.zadd(KEYS.waiting, {waits.member: 1})
+            self.model.waiting[waits] = 1
+
+    def _ask(self, process: Process, random: Random) -> None:
+        if not self.model.holds_lease(process.run) and random.random() < 0.8:
+            self._renew_or_begin_anew(process)
+        fate = random.choice(FATES)
+        asked = process.asks or self._drawn_exchange(process, random)
+        process.asks = None if fate == "heard" else asked
+        process.sendings += 1
+        ledger = self.ledgers[process.index]
+        if fate == "held up":
+            process.late.append((process.run, asked, process.sendings))
+            process.link.gives_up = True
+            with pytest.raises(RedisUnavailable):
+                ledger.exchange(asked, NOW)
+            process.link.gives_up = False
+            return
+        reply = ledger.exchange(asked, NOW)
+        self._done_too(process.run, asked, process.sendings, reply)
+        if fate == "heard":
+            self._hear(process, asked, reply)
 
     # What has to be so.
 
@@ -281,38 +315,35 @@ class Walk(RuleBasedStateMachine):
 
     # How.
 
-    def enter(self, process: Process) -> None:
-        """Ask for a lease."""
-        assert self.leases.enter(process.run) == self.model.enter(process.run)
-        self.leases_seen += self.model.leases.values()
-
-    def _push(self, queue: str, raw: bytes) -> None:
-        self.pushed.append(raw)
-        self.client.lpush(queue, raw)
-        self.model.push(queue, raw)
-
     def _items(self, key: bytes) -> list[bytes]:
         found: Any = self.client.lrange(key, 0, -1)
         return list(found)
 
-    def _drawn(self, process: Process, data: st.DataObject) -> Exchange:
+    def _drawn_exchange(self, process: Process, random: Random) -> Exchange:
         """Draw what a process asks for that has heard an answer to everything: of claims of earlier runs of it, too."""
-        heard = st.sampled_from(process.claims[-8:]) if process.claims else st.nothing()
-        some = st.lists(heard, max_size=4, unique_by=lambda each: each[1].tag) if process.claims else st.just([])
-        commits = [self._commit(data.draw(st.sampled_from(KINDS)), run, one) for run, one in data.draw(some)]
-        opens = [one for _, one in data.draw(some) if one.raw in self.envelopes]
-        amends = [self._amend(run, one) for run, one in data.draw(some) if run in self.reaped]
-        request = None
-        if data.draw(st.booleans()):
-            process.number += 1
-            split, wanted = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 4))
-            alone, most_ended = data.draw(st.booleans()), data.draw(st.sampled_from([0, 2]))
-            request = ClaimRequest(process.number, wanted, MODELS[:split], MODELS[split:], most_ended, alone)
-        return Exchange(
-            tuple(commits),
-            tuple(amend for amend in amends if amend),
-            tuple(Open(one.tag, self.envelopes[one.raw], None, None) for one in opens),
-            request,
+
+        def some(most: int) -> list[tuple[str, Claim]]:
+            held = [(run, one) for run, one in process.claims if one.tag in self.model.claims[run]]
+            recent = held if random.random() < 0.7 else process.claims[-8:]
+            return random.sample(recent, min(len(recent), random.randint(0, most)))
+
+        commits = {one.tag: self._commit(random.choice(KINDS), run, one) for run, one in some(4)}
+        opens = [Open(one.tag, self.envelopes[one.raw], None, None) for _, one in some(8) if one.raw in self.envelopes]
+        lost = [(run, one) for run, one in process.claims if run in self.reaped][-4:]
+        amends = [self._amend(run, one) for run, one in lost if random.random() < 0.3]
+        claim = self._drawn_claim(process, random) if random.random() < 0.7 else None
+        return Exchange(tuple(commits.values()), tuple(amend for amend in amends if amend), tuple(opens), claim)
+
+    def _drawn_claim(self, process: Process, random: Random) -> ClaimRequest:
+        process.number += 1
+        split = random.choice([0, 1, 2, 2, 2])
+        return ClaimRequest(
+            process.number,
+            wanted=random.randint(0, 4),
+            open=MODELS[:split],
+            closed=MODELS[split:],
+            most_ended=random.choice([0, 2]),
+            one_runs_alone=random.random() < 0.3,
         )
 
     def _job_id(self, one: Claim) -> str | None:

@@ -132,7 +132,7 @@ def test_what_workers_did_to_a_job_changes_nothing(
     """However often one died with it, was drained or lost its lease: neither the decision nor the wait is another."""
     mixed = [*own, *workers]
     random.shuffle(mixed)
-    codes = [code for code in mixed if isinstance(code, ErrorCode)]
+    codes: list[ErrorCode | AttemptCode] = [code for code in mixed if isinstance(code, ErrorCode)]
     assert decided(failure, mixed, 4, alone=alone) == decided(failure, codes, 4, alone=alone)
 
 
