@@ -86,7 +86,7 @@ check-code: setup
 	@$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet . || { echo "check: not formatted; run make fmt" >&2; exit 1; }
 	$(BIN)/mypy --no-error-summary
-	$(BIN)/lint-imports --quiet 2>&1 || { $(BIN)/lint-imports; exit 1; }
+	rules=$$($(BIN)/lint-imports 2>&1) || { echo "$$rules" >&2; exit 1; }
 	echo "check: lint, formatting, types and import rules are clean"
 
 # Compiled over a copy of what is there, so that pins stay and only a changed pyproject.toml shows.
