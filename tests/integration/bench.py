@@ -144,10 +144,14 @@ class HeldUp:
             raise RedisUnavailable
         return self.link.call(commands)
 
-    def let_arrive(self) -> list[list[Any]]:
-        """Let what is under way arrive; returns the answers, which no caller hears."""
-        under_way, self._under_way = self._under_way, []
-        return [self.link.call(commands) for commands in under_way]
+    def let_one_arrive(self) -> list[Any]:
+        """Let the first of what is under way arrive; returns the answers, which no caller hears."""
+        return self.link.call(self._under_way.pop(0))
+
+    def let_arrive(self) -> None:
+        """Let all that is under way arrive."""
+        while self._under_way:
+            self.let_one_arrive()
 
     def forget(self) -> None:
         """Let what is under way be lost."""
