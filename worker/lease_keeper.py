@@ -49,9 +49,10 @@ class LeaseKeeper:
         clock: Clock,
         *,
         on_lost: Callable[[], None],
+        on_trusted_again: Callable[[], None],
         on_reaped: Callable[[int], None],
     ) -> None:
-        """Keep the parts; ``on_reaped`` is told how many jobs of a dead run went back."""
+        """Keep the parts; ``on_trusted_again`` is called when a renewal came late, ``on_reaped`` is told how many jobs of a dead run went back."""
         self._link = link
         self._scripts = Scripts(link, _SCRIPTS)
         self._keys = keys
@@ -59,6 +60,7 @@ class LeaseKeeper:
         self._terms = terms
         self._clock = clock
         self._on_lost = on_lost
+        self._on_trusted_again = on_trusted_again
         self._on_reaped = on_reaped
         self._interval_seconds = min(_MOST_SECONDS_BETWEEN, terms.lease_seconds / _LOOKS_A_LEASE)
         self._watch = LeaseWatch(self._interval_seconds * 1000, terms.lease_seconds * 1000)
@@ -104,12 +106,16 @@ class LeaseKeeper:
         """
         asked_ms = self._clock.monotonic_ms()
         if self.look():
+            was_trusted = self._incarnation.is_trusted()
             self._incarnation.renewed(asked_ms)
+            if not was_trusted:
+                self._on_trusted_again()
             return
         log.warning("lease.was_lost", incarnation=self._incarnation.name)
         self._incarnation.begin_anew()
         self._on_lost()
         self.enter()
+        self._on_trusted_again()
 
     def look(self) -> bool:
         """Count up the lease and look at everyone's; False if it is not held."""

@@ -85,6 +85,7 @@ class Runtime:
             lease_terms(settings),
             self._clock,
             on_lost=self._abandon,
+            on_trusted_again=self.intake.wake,
             on_reaped=self._tally.reaped,
         )
         self._draining = False
@@ -193,6 +194,7 @@ class Runtime:
             redis_clock=self._redis_clock,
             keys=self.keys,
             worker_id=settings.worker_id,
+            is_trusted=self._incarnation.is_trusted,
         )
 
     def _abandon(self) -> None:

@@ -33,12 +33,23 @@ class Rig:
         self.lost = 0
         self.reaped: list[int] = []
         terms = LeaseTerms(worker_id, lease_seconds, A_WEEK)
+        self.trusted_again = 0
         self.keeper = LeaseKeeper(
-            link, KEYS, self.incarnation, terms, clock, on_lost=self._on_lost, on_reaped=self.reaped.append
+            link,
+            KEYS,
+            self.incarnation,
+            terms,
+            clock,
+            on_lost=self._on_lost,
+            on_trusted_again=self._on_trusted_again,
+            on_reaped=self.reaped.append,
         )
 
     def _on_lost(self) -> None:
         self.lost += 1
+
+    def _on_trusted_again(self) -> None:
+        self.trusted_again += 1
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -302,3 +313,14 @@ def test_a_job_that_takes_longer_than_the_lease_keeps_its_claim(bench: RedisBenc
         assert words(bench, settle(one), incarnation=run) == (1,)
     assert bench.client.llen(KEYS.jobs(MODEL)) == 0
     assert other.reaped == []
+
+
+def test_a_renewal_that_comes_late_is_told(rig: Rig) -> None:
+    """Whoever would not claim under a lease that may be lost has to hear of it; a renewal in time is nothing new."""
+    rig.keeper.enter()
+    rig.keeper.renew()
+    assert rig.trusted_again == 0
+    gevent.sleep(LEASE_SECONDS)
+    assert not rig.incarnation.is_trusted()
+    rig.keeper.renew()
+    assert (rig.trusted_again, rig.incarnation.is_trusted()) == (1, True)
