@@ -15,7 +15,7 @@ from tests.integration.bench import A_WEEK, Ledgers, RedisBench
 from tests.jobs import MODEL
 from worker.clock import MonotonicClock
 from worker.lease import Incarnation
-from worker.lease_keeper import LeaseKeeper, LeaseTerms, WorkerIdTaken
+from worker.lease_keeper import LeaseEvents, LeaseKeeper, LeaseTerms, WorkerIdTaken
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.sandbox.valkey_server import ValkeyServer
 
@@ -40,9 +40,7 @@ class Rig:
             self.incarnation,
             terms,
             clock,
-            on_lost=self._on_lost,
-            on_trusted_again=self._on_trusted_again,
-            on_reaped=self.reaped.append,
+            LeaseEvents(self._on_lost, self._on_trusted_again, self.reaped.append),
         )
 
     def _on_lost(self) -> None:
