@@ -5,7 +5,7 @@ jobs as there are free slots. It sleeps until the doorbell rings, a job finishes
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,7 +20,7 @@ from worker.clock import RedisClock
 from worker.exchange import Amend, Claimed, Exchange, ExchangeReply, Open, Retry, Return
 from worker.keys import Keys
 from worker.lookout import Lookout
-from worker.outcomes import AfterCommit, Done, as_commit, follow_up
+from worker.outcomes import Done, as_commit, follow_up
 from worker.reception import Received, Reception
 
 ASIDE_MS: Final = 1000.0
@@ -68,6 +68,8 @@ class Intake:
     redis_clock: RedisClock
     keys: Keys
     worker_id: str
+    is_trusted: Callable[[], bool] = lambda: True
+    """Tells whether this run's lease is certainly held, and so whether what is claimed now may be run."""
     slots: int = 0
     claiming: bool = True
     ready: Event = field(default_factory=Event)
@@ -113,8 +115,7 @@ class Intake:
         if self.claiming:
             self.ready.clear()
         while self._deliveries:
-            delivery = self._deliveries.popleft()
-            if delivery.tag in self._held:
+            if (delivery := self._deliveries.popleft()).tag in self._held:
                 yield delivery
 
     def finish(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -194,7 +195,7 @@ class Intake:
         opening = dict(self._opening)
         alone = any(delivery.alone for delivery in self._held.values())
         claim = None
-        if self.claiming:
+        if self.claiming and self.is_trusted():
             wanted = max(0, self.slots - len(self._held))
             claim = self.lookout.request(self.clock.monotonic_ms(), wanted, one_runs_alone=alone or bool(opening))
         opens = tuple(opens for _, opens in opening.values())
@@ -211,7 +212,7 @@ class Intake:
     def _committed(self, done: Done, word: int) -> None:
         if isinstance(done.commit, Retry):
             self.lookout.expect_retry(self.clock.monotonic_ms() + done.commit.delay_ms)
-        after: AfterCommit = follow_up(done, word, self.worker_id)
+        after = follow_up(done, word, self.worker_id)
         if after.instead is not None:
             self._put_down(after.instead)
             return
@@ -220,7 +221,7 @@ class Intake:
 
     def _rest_seconds(self) -> float:
         """Return how long nothing needs to be done, unless something wakes us."""
-        if not self.claiming:
+        if not (self.claiming and self.is_trusted()):
             return _NOTHING_TO_DO_SECONDS
         return max(0.001, (self.lookout.next_look_ms() - self.clock.monotonic_ms()) / 1000)
 

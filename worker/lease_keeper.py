@@ -37,8 +37,20 @@ class LeaseTerms:
     ledger_seconds: int
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseEvents:
+    """Who is told what becomes of leases."""
+
+    on_lost: Callable[[], None]
+    """This run was declared dead, and has begun anew."""
+    on_trusted_again: Callable[[], None]
+    """A renewal came late."""
+    on_reaped: Callable[[int], None]
+    """So many jobs of a dead run went back to their queues."""
+
+
 class LeaseKeeper:
-    """The lease of one worker. ``on_lost`` is called when this run was declared dead and has begun anew."""
+    """The lease of one worker."""
 
     def __init__(
         self,
@@ -47,19 +59,16 @@ class LeaseKeeper:
         incarnation: Incarnation,
         terms: LeaseTerms,
         clock: Clock,
-        *,
-        on_lost: Callable[[], None],
-        on_reaped: Callable[[int], None],
+        events: LeaseEvents,
     ) -> None:
-        """Keep the parts; ``on_reaped`` is told how many jobs of a dead run went back."""
+        """Keep the parts; nothing is asked yet."""
         self._link = link
         self._scripts = Scripts(link, _SCRIPTS)
         self._keys = keys
         self._incarnation = incarnation
         self._terms = terms
         self._clock = clock
-        self._on_lost = on_lost
-        self._on_reaped = on_reaped
+        self._events = events
         self._interval_seconds = min(_MOST_SECONDS_BETWEEN, terms.lease_seconds / _LOOKS_A_LEASE)
         self._watch = LeaseWatch(self._interval_seconds * 1000, terms.lease_seconds * 1000)
 
@@ -104,12 +113,16 @@ class LeaseKeeper:
         """
         asked_ms = self._clock.monotonic_ms()
         if self.look():
+            was_trusted = self._incarnation.is_trusted()
             self._incarnation.renewed(asked_ms)
+            if not was_trusted:
+                self._events.on_trusted_again()
             return
         log.warning("lease.was_lost", incarnation=self._incarnation.name)
         self._incarnation.begin_anew()
-        self._on_lost()
+        self._events.on_lost()
         self.enter()
+        self._events.on_trusted_again()
 
     def look(self) -> bool:
         """Count up the lease and look at everyone's; False if it is not held."""
@@ -148,7 +161,7 @@ class LeaseKeeper:
         jobs = self._run("reap_if_stood_still", keys, arguments)
         if jobs >= 0:
             log.warning("worker.declared_dead", incarnation=dead.incarnation, jobs=jobs)
-            self._on_reaped(jobs)
+            self._events.on_reaped(jobs)
 
     def _own(self) -> list[Argument]:
         lease_ms = round(self._terms.lease_seconds * 1000)

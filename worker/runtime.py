@@ -24,7 +24,7 @@ from worker.heartbeat import Heartbeat
 from worker.intake import Intake
 from worker.keys import Keys
 from worker.lease import Incarnation
-from worker.lease_keeper import LeaseKeeper
+from worker.lease_keeper import LeaseEvents, LeaseKeeper
 from worker.ledger import Ledger
 from worker.lookout import SWEEP_MS, Lookout
 from worker.looks import Looks
@@ -78,14 +78,9 @@ class Runtime:
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
         beat_seconds = settings.heartbeat_seconds
         self._heartbeat = Heartbeat(self._link(), self.keys, settings.worker_id, beat_seconds, self._redis_clock)
+        events = LeaseEvents(self._abandon, self.intake.wake, self._tally.reaped)
         self._lease = LeaseKeeper(
-            self._link(),
-            self.keys,
-            self._incarnation,
-            lease_terms(settings),
-            self._clock,
-            on_lost=self._abandon,
-            on_reaped=self._tally.reaped,
+            self._link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
         )
         self._draining = False
         self._stopped_at_ms = 0.0
@@ -193,6 +188,7 @@ class Runtime:
             redis_clock=self._redis_clock,
             keys=self.keys,
             worker_id=settings.worker_id,
+            is_trusted=self._incarnation.is_trusted,
         )
 
     def _abandon(self) -> None:

@@ -15,7 +15,7 @@ from tests.integration.bench import A_WEEK, Ledgers, RedisBench
 from tests.jobs import MODEL
 from worker.clock import MonotonicClock
 from worker.lease import Incarnation
-from worker.lease_keeper import LeaseKeeper, LeaseTerms, WorkerIdTaken
+from worker.lease_keeper import LeaseEvents, LeaseKeeper, LeaseTerms, WorkerIdTaken
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.sandbox.valkey_server import ValkeyServer
 
@@ -31,14 +31,25 @@ class Rig:
         clock = MonotonicClock()
         self.incarnation = Incarnation(worker_id, lease_seconds * 1000, clock)
         self.lost = 0
+        self.trusted_when_lost: list[bool] = []
         self.reaped: list[int] = []
         terms = LeaseTerms(worker_id, lease_seconds, A_WEEK)
+        self.trusted_again = 0
         self.keeper = LeaseKeeper(
-            link, KEYS, self.incarnation, terms, clock, on_lost=self._on_lost, on_reaped=self.reaped.append
+            link,
+            KEYS,
+            self.incarnation,
+            terms,
+            clock,
+            LeaseEvents(self._on_lost, self._on_trusted_again, self.reaped.append),
         )
 
     def _on_lost(self) -> None:
         self.lost += 1
+        self.trusted_when_lost.append(self.incarnation.is_trusted())
+
+    def _on_trusted_again(self) -> None:
+        self.trusted_again += 1
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -209,10 +220,8 @@ class TestALostLease:
         """Nothing is begun without a lease."""
         rig.keeper.enter()
         valkey.hset(KEYS.leases, "triton-01", "triton-01:another 5 300")
-        trusted: list[bool] = []
-        rig.keeper._on_lost = lambda: trusted.append(rig.incarnation.is_trusted())
         rig.keeper.renew()
-        assert trusted == [False]
+        assert rig.trusted_when_lost == [False]
         assert rig.incarnation.is_trusted()
 
     def test_another_process_may_have_its_worker_id_by_then(
@@ -302,3 +311,14 @@ def test_a_job_that_takes_longer_than_the_lease_keeps_its_claim(bench: RedisBenc
         assert words(bench, settle(one), incarnation=run) == (1,)
     assert bench.client.llen(KEYS.jobs(MODEL)) == 0
     assert other.reaped == []
+
+
+def test_a_renewal_that_comes_late_is_told(rig: Rig) -> None:
+    """Whoever would not claim under a lease that may be lost has to hear of it; a renewal in time is nothing new."""
+    rig.keeper.enter()
+    rig.keeper.renew()
+    assert rig.trusted_again == 0
+    gevent.sleep(LEASE_SECONDS)
+    assert not rig.incarnation.is_trusted()
+    rig.keeper.renew()
+    assert (rig.trusted_again, rig.incarnation.is_trusted()) == (1, True)

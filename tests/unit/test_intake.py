@@ -145,6 +145,17 @@ def test_without_slots_nothing_is_claimed() -> None:
     assert bench.claimed == []
 
 
+def test_under_a_lease_that_may_be_lost_nothing_is_claimed() -> None:
+    """What it took would have to go back at once; when the lease is held again, it is taken."""
+    bench = Bench()
+    bench.intake.is_trusted = lambda: False
+    bench.push(*jobs("a"))
+    assert bench.taken() == []
+    assert bench.claimed == []
+    bench.intake.is_trusted = lambda: True
+    assert [delivery.job_id for delivery in bench.taken()] == ["a"]
+
+
 def test_a_delivery_says_what_the_task_needs() -> None:
     """Its tag, its queue's model, the bytes as they came, Redis' time of the claim and this process' own."""
     bench = Bench()
