@@ -3,7 +3,8 @@
 Each is a subclass that gives the ``bench`` fixture.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -748,6 +749,47 @@ class SuspectContract:
         assert reply.claimed is not None
         assert standings(reply.claimed.claims) == [("a", Standing.CANCELLED), ("a", Standing.HELD)]
 
+    def test_of_suspects_in_messages_one_is_opened_at_a_time(self, bench: Bench) -> None:
+        """The others wait for a moment, whole; a message that is none's fault does not."""
+        bench.push(b"message a", b"message b", b"message c")
+        for number in (1, 2):
+            claims = claim(bench, number).claims
+            self._opened(bench, claims)
+            died = attempt(AttemptCode.WORKER_LOST)
+            commits = [Return(one.tag) if one.raw == b"message c" else retry(_named(one), 0, died) for one in claims]
+            assert words(bench, *commits) == (1, 1, 1)
+        claims = claim(bench, 3).claims
+        first = self._opened(bench, claims)
+        assert self._opened(bench, claims) == first
+        aside, alone = (
+            [one for one, known in zip(claims, first, strict=True) if (known and known.alone) is how]
+            for how in (None, True)
+        )
+        assert (len(aside), len(alone)) == (1, 1)
+        assert self.waiting(bench) == [aside[0].raw]
+        assert set(bench.running()) == {_named(alone[0]).job_id, "c"}
+        assert len(bench.claimed_tags()) == 2
+
+    def test_while_one_runs_none_is_opened(self, bench: Bench) -> None:
+        """The caller says that one runs here; the message goes where the others wait."""
+        bench.push(b"message a")
+        for number in (1, 2):
+            (one,) = claim(bench, number).claims
+            words(bench, retry(replace(one, job_id="a"), 0, attempt(AttemptCode.WORKER_LOST)))
+        (one,) = claim(bench, 3).claims
+        opens = (Open(one.tag, "a", None, None),)
+        for _ in range(2):
+            assert bench.exchange(Exchange(opens=opens, one_runs_alone=True)).opened == (None,)
+        assert self.waiting(bench) == [b"message a"]
+        assert (bench.claimed_tags(), bench.running()) == (set(), {})
+        assert bench.renew(OTHER_RUN).claimants == frozenset()
+
+    @staticmethod
+    def _opened(bench: Bench, claims: Sequence[Claim]) -> tuple[Known | None, ...]:
+        """Open messages."""
+        opens = tuple(Open(one.tag, _named(one).job_id or "", None, None) for one in claims)
+        return bench.exchange(Exchange(opens=opens)).opened
+
     def test_garbage_can_be_a_suspect(self, bench: Bench) -> None:
         """Reading it may be what kills."""
         crashed(bench, b"garbage", b"more of it")
@@ -759,3 +801,8 @@ class SuspectContract:
         first = claim(bench)
         assert claim(bench).claims == first.claims
         assert [one.known.alone for one in first.claims] == [True]
+
+
+def _named(message: Claim) -> Claim:
+    """Return the claim of a message with its job_id, which is its last letter."""
+    return replace(message, job_id=chr(message.raw[-1]))

@@ -208,7 +208,7 @@ class RedisModel:
             self._amend(amend)
         return ExchangeReply(
             tuple(outcomes[commit.tag] for commit in asked.commits),
-            tuple(self._open(incarnation, one) for one in asked.opens),
+            self._opened(incarnation, asked),
             self._claimed(incarnation, asked.claim, sending) if asked.claim else None,
         )
 
@@ -284,12 +284,26 @@ class RedisModel:
         if job_id is not None and self.running.get(job_id) == place:
             del self.running[job_id]
 
-    def _open(self, incarnation: str, one: Open) -> Known | None:
-        place, held = Place(incarnation, one.tag), self.claims[incarnation].get(one.tag)
+    def _opened(self, incarnation: str, asked: Exchange) -> tuple[Known | None, ...]:
+        one_runs_alone, opened = asked.one_runs_alone, list[Known | None]()
+        for one in asked.opens:
+            known = self._open(Place(incarnation, one.tag), one, one_runs_alone=one_runs_alone)
+            opened.append(known)
+            one_runs_alone = one_runs_alone or (known is not None and runs_alone(known))
+        return tuple(opened)
+
+    def _open(self, place: Place, one: Open, *, one_runs_alone: bool) -> Known | None:
+        held = self.claims[place.incarnation].get(place.tag)
         if held is None:
             return None
-        self.claims[incarnation][one.tag] = replace(held, job_id=one.job_id)
         known = self._known(place, one.job_id, held.raw, expired=self._expired(one.expires_ms, one.enqueued_ms))
+        if runs_alone(known) and one_runs_alone:
+            self.waiting[Waits(f"{place.incarnation}/opened/{place.tag}", held.queue, held.raw)] = (
+                self.now_ms + ASIDE_MS
+            )
+            del self.claims[place.incarnation][place.tag]
+            return None
+        self.claims[place.incarnation][place.tag] = replace(held, job_id=one.job_id)
         self._start_running(known, one.job_id, place)
         return known
 
@@ -439,7 +453,7 @@ class _Taking:
         raw = self.redis.lists[name].pop()
         place = Place(self.incarnation, f"{self.number}.{len(self.found) + 1}")
         claim = self.redis.described(place, name, raw, self.redis.now_ms)
-        if claim.known.alone and claim.known.standing is Standing.TO_RUN:
+        if runs_alone(claim.known):
             if self.one_runs_alone:
                 self.redis.set_aside(place, name, raw)
                 return False
@@ -447,6 +461,11 @@ class _Taking:
         self.redis.hold(place, claim)
         self.found.append(claim)
         return True
+
+
+def runs_alone(known: Known) -> bool:
+    """Tell whether a job is about to run, and as the only one of its like."""
+    return known.alone and known.standing is Standing.TO_RUN
 
 
 def ledger_of(job_id: str | None, raw: bytes) -> str:

@@ -193,7 +193,7 @@ class Intake:
         done, self._done = self._done, []
         amends, self._amends = self._amends, []
         opening = dict(self._opening)
-        alone = any(delivery.alone for delivery in self._held.values())
+        alone = any(one.alone for tag, one in self._held.items() if tag not in opening)  # None waits for itself.
         claim = None
         if self.claiming and self.is_trusted():
             wanted = max(0, self.slots - len(self._held))

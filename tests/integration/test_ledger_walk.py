@@ -343,7 +343,8 @@ class Walk(RuleBasedStateMachine):
         lost = [(run, one) for run, one in process.claims if run in self.reaped][-4:]
         amends = [self._amend(run, one) for run, one in lost if random.random() < 0.5]
         claim = self._drawn_claim(process, random) if random.random() < 0.7 else None
-        return Exchange(tuple(commits.values()), tuple(amend for amend in amends if amend), tuple(opens), claim)
+        amending = tuple(amend for amend in amends if amend)
+        return Exchange(tuple(commits.values()), amending, tuple(opens), claim, one_runs_alone=random.random() < 0.3)
 
     def _drawn_claim(self, process: Process, random: Random) -> ClaimRequest:
         process.number += 1

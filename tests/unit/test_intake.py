@@ -11,11 +11,12 @@ from tasks.delivery import DeadLetter, Delivery, Outcome, Retry, Return, Settlem
 from tasks.errors import ConnectionLost, InvalidJob, JobError, ModelNotReady, QueueFull
 from tasks.generate import end_unstarted, generate
 from tasks.reading import DeadLetterReason, JobIdentity
+from tasks.result import AttemptCode
 from tests.committer_contract import KEYS, LONG_AGO, OTHER_MODEL, jobs
 from tests.fakes import FakeClock, FakeInference
 from tests.generating import ports
 from tests.jobs import MAX_JOB_BYTES, MODEL, attempt, job_content, job_json
-from tests.redis_model import FakeCommitter, RedisModel
+from tests.redis_model import FakeCommitter, RedisModel, ledger_of
 from worker import exchange
 from worker.clock import RedisClock
 from worker.intake import Intake
@@ -89,6 +90,11 @@ class Bench:
         """Do what there is to do, and take what came in."""
         self.work()
         return list(self.intake.take())
+
+    def pass_ms(self, passed: int) -> None:
+        """Let time pass, here and for Redis."""
+        self.clock.pass_ms(passed)
+        self.redis.now_ms += passed
 
     def run(self, delivery: Delivery) -> Outcome:
         """Run a delivery as the worker does."""
@@ -434,6 +440,53 @@ class TestEnvelopes:
         bench.intake.finish(delivery, bench.run(delivery))
         bench.work()
         assert bench.redis.dead_letters == [(QUEUE, "not_json", b"\xff")]
+
+
+class TestSuspects:
+    """Jobs that crashed before: the intake says which of them runs here, so that no other is begun beside it."""
+
+    LOST = (attempt(AttemptCode.WORKER_LOST),) * 2
+
+    def test_while_one_runs_no_other_is_claimed(self) -> None:
+        """It waits for a moment, and is claimed when the first one has ended."""
+        bench = Bench(slots=4)
+        bench.redis.attempts |= {"a": list(self.LOST), "b": list(self.LOST)}
+        bench.push(*jobs("a", "b"))
+        (first,) = bench.taken()
+        assert (first.job_id, first.alone) == ("a", True)
+        bench.pass_ms(1000)
+        assert bench.taken() == []
+        bench.intake.finish(first, bench.run(first))
+        bench.pass_ms(1000)
+        assert [(delivery.job_id, delivery.alone) for delivery in bench.taken()] == [("b", True)]
+
+    def test_while_one_runs_no_other_is_opened(self) -> None:
+        """Though it came in a message, which the claim could not read."""
+        bench = Bench(slots=4)
+        bench.redis.attempts |= {"a": list(self.LOST), "j-1": list(self.LOST)}
+        bench.push(*jobs("a"), envelope())
+        (first,) = bench.taken()
+        assert first.job_id == "a"
+        assert bench.intake.in_flight == 1
+        bench.intake.finish(first, bench.run(first))
+        bench.pass_ms(1000)
+        assert [(delivery.job_id, delivery.alone) for delivery in bench.taken()] == [("j-1", True)]
+
+    def test_while_a_message_is_opened_no_suspect_is_claimed(self) -> None:
+        """It may turn out to be one itself."""
+        bench = Bench(slots=4)
+        bench.redis.attempts |= {"a": list(self.LOST), "j-1": list(self.LOST)}
+        bench.push(envelope())
+        bench.intake.run_once()
+        bench.push(*jobs("a"))
+        assert [(delivery.job_id, delivery.alone) for delivery in bench.taken()] == [("j-1", True)]
+
+    def test_a_message_does_not_wait_for_itself(self) -> None:
+        """Its bytes crashed workers before they were opened, and its job did after: nobody else runs here."""
+        bench = Bench()
+        bench.redis.attempts |= {"j-1": list(self.LOST), ledger_of(None, envelope()): list(self.LOST)}
+        bench.push(envelope())
+        assert [(delivery.job_id, delivery.alone) for delivery in bench.taken()] == [("j-1", True)]
 
 
 class TestStopping:

@@ -8,8 +8,9 @@
 -- ARGV[5] 1 if one of those runs here now
 -- ARGV[6..] for each job: tag, job_id, expires_at as unix ms or '', enqueued_at as unix ms or ''
 --
--- Returns for each job {1 if still claimed, 2 if it was set aside as in claim_from_queues, else 0, standing, rival, 1 if it is to run alone, attempts as JSON...}, with standing and
--- rival as in claim_from_queues. A repeat writes the same again.
+-- Returns for each job {1 if still claimed, 2 if it was set aside as in claim_from_queues, else 0, standing, rival, 1 if it is
+-- to run alone, attempts as JSON...}, with standing and rival as in claim_from_queues. A repeat writes the same again, and finds
+-- no claim of what was set aside.
 
 local claims, running, waiting, claimants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation, max_queue_ms, crashes_to_run_alone = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
