@@ -225,7 +225,7 @@ def test_the_python_examples_are_python() -> None:
                 raw = json.dumps(ast.literal_eval(node.value)).encode()
                 read = read_job(raw, queue_model=MODEL, limits=ANY_PARAMETER, max_job_bytes=1000)
                 assert isinstance(read, ValidJob)
-    assert jobs == 2
+    assert jobs == 3
 
 
 def test_the_schemas_are_linked() -> None:
