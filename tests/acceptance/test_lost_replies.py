@@ -52,7 +52,8 @@ def test_a_job_is_in_the_claims_if_the_worker_is_killed_between_the_claim_and_it
 
     assert valkey.llen(QUEUE) == 0
     (record,) = worker.claims().values()
-    assert record == QUEUE.encode() + b"\n" + raw
+    name, job_id, _, claimed = record.split(b"\n", 3)
+    assert (name, job_id, claimed) == (QUEUE.encode(), b"victim", raw)
     assert settlements(valkey) == {}
     assert witness.count() == 0
 
