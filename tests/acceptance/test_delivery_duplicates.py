@@ -1,7 +1,7 @@
 """The same job_id enqueued again, in any way and at any time, runs once and is settled once; other content is a dead letter."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -158,7 +158,7 @@ def test_the_same_job_in_another_models_queue_while_it_runs_is_dropped(
     assert nothing_is_left(valkey)
 
 
-def celery_message(url: str, job_id: str, **fields: str) -> bytes:
+def celery_message(url: str, job_id: str, **fields: Any) -> bytes:
     """The very bytes that a Celery producer puts into a queue, made where no worker takes them."""
     elsewhere = f"{url.removesuffix('/0')}/1"
     with stock_producer(elsewhere) as producer, redis.Redis.from_url(elsewhere) as client:
