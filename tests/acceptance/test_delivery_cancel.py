@@ -31,8 +31,11 @@ from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.fleet import redis_time_ms
 from worker.sandbox.triton_server import TritonServer
+from worker.sandbox.valkey_server import ValkeyServer
 
 CANCEL_SECONDS = 691_200
+OTHER = "acme/other"
+"""What the module's own worker does not serve."""
 
 
 def cancel(client: redis.Redis, *job_ids: str) -> None:
@@ -41,17 +44,36 @@ def cancel(client: redis.Redis, *job_ids: str) -> None:
         client.set(KEYS.cancel(job_id), 1, ex=CANCEL_SECONDS)
 
 
-@pytest.fixture
-def worker(fleet: Fleet) -> WorkerProcess:
-    """A worker with two slots."""
+@pytest.fixture(scope="module")
+def standing(
+    standing_fleet: Fleet,
+    triton_server: TritonServer,  # noqa: ARG001 - what it runs on
+    valkey_server: ValkeyServer,  # noqa: ARG001 - as well
+) -> WorkerProcess:
+    """A worker with two slots for the whole module."""
     behind = models(**{"model-1": "text_generation", "faulty": "faulty"})
-    return fleet.start(concurrency=2, lease_seconds=LEASE, retry={"base_seconds": 0.5, "max_seconds": 0.5}, **behind)
+    retry = {"base_seconds": 0.5, "max_seconds": 0.5}
+    return standing_fleet.start(worker_id="standing", concurrency=2, lease_seconds=LEASE, retry=retry, **behind)
+
+
+@pytest.fixture
+def worker(standing: WorkerProcess, valkey: redis.Redis) -> WorkerProcess:
+    """The same, once it has noticed that Redis was emptied under it."""
+    standing.wait_until_state("ready")
+    wait_until(lambda: valkey.hexists(KEYS.leases, standing.worker_id), description="it has a lease")
+    return standing
+
+
+def counted(worker: WorkerProcess, name: str) -> int:
+    """One of the worker's counters."""
+    return int(worker.health()[name])
 
 
 def test_a_job_cancelled_before_its_start_never_reaches_triton(
     valkey: redis.Redis, redis_url: str, worker: WorkerProcess, witness: Witness
 ) -> None:
     """Bare or in a Celery message, it is settled at the head of its queue; those around it run. The key is left alone."""
+    before = counted(worker, "duplicates_total")
     cancel(valkey, "cancelled", "by-celery")
     push_jobs(valkey, "before", "cancelled", prompt="work")
     with stock_producer(redis_url) as producer:
@@ -69,7 +91,7 @@ def test_a_job_cancelled_before_its_start_never_reaches_triton(
     # Nothing that was settled changes when it is cancelled afterwards.
     cancel(valkey, "before")
     push_jobs(valkey, "before", prompt="work")
-    wait_for_health(worker, duplicates_total=1)
+    wait_for_health(worker, duplicates_total=before + 1)
     assert codes([result_of(valkey, "before")]) == [None]
     assert nothing_is_left(valkey)
 
@@ -78,6 +100,7 @@ def test_a_job_cancelled_while_it_runs_is_settled_as_cancelled_with_what_it_spen
     valkey: redis.Redis, worker: WorkerProcess, witness: Witness
 ) -> None:
     """Triton cannot be stopped: the inference ends, its usage is settled, and its text is not."""
+    before = counted(worker, "failed_total")
     push_jobs(valkey, "cancelled", "goes-on", prompt="sleep=0.5 work")
     wait_until_busy(witness, 2)
     cancel(valkey, "cancelled")
@@ -89,7 +112,7 @@ def test_a_job_cancelled_while_it_runs_is_settled_as_cancelled_with_what_it_spen
     assert ended.usage is not None
     assert ended.usage == results["goes-on"].usage
     assert [attempt.usage for attempt in ended.attempts] == [ended.usage]
-    assert wait_for_health(worker, failed_total=1)["last_error_code"] == "job_cancelled"
+    assert wait_for_health(worker, failed_total=before + 1)["last_error_code"] == "job_cancelled"
     assert nothing_is_left(valkey)
 
 
@@ -97,6 +120,7 @@ def test_a_job_cancelled_while_it_waits_for_its_retry_is_not_tried_again(
     valkey: redis.Redis, worker: WorkerProcess, witness: Witness
 ) -> None:
     """The attempt that was made is in its result; the duplicate of it that comes later is dropped."""
+    before = counted(worker, "duplicates_total")
     push_jobs(valkey, "cancelled", model="acme/faulty", prompt="raise it")
     wait_until(lambda: valkey.zcard(KEYS.waiting) == 1, description="the job waits for its retry")
     cancel(valkey, "cancelled")
@@ -105,7 +129,7 @@ def test_a_job_cancelled_while_it_waits_for_its_retry_is_not_tried_again(
     result = result_of(valkey, "cancelled")
     assert codes([result]) == ["job_cancelled"]
     assert attempt_codes(result) == ["triton_inference_failed"]
-    wait_for_health(worker, duplicates_total=1)
+    wait_for_health(worker, duplicates_total=before + 1)
     assert witness.count() == 1
     assert len(settled_once(valkey)) == 1
     assert nothing_is_left(valkey)
@@ -115,13 +139,13 @@ def test_a_cancelled_job_of_a_killed_worker_is_not_run_again(
     fleet: Fleet, valkey: redis.Redis, witness: Witness
 ) -> None:
     """Its lost run is in the result: it was run, and nobody knows what it spent."""
-    victim = fleet.start(worker_id="victim", concurrency=1, lease_seconds=LEASE)
-    push_jobs(valkey, "cancelled", prompt="sleep=0.5 work")
+    victim = fleet.start(worker_id="victim", concurrency=1, lease_seconds=LEASE, **models(other="text_generation"))
+    push_jobs(valkey, "cancelled", model=OTHER, prompt="sleep=0.5 work")
     wait_until_busy(witness, 1)
     victim.kill()
     cancel(valkey, "cancelled")
 
-    fleet.start(worker_id="finder", lease_seconds=LEASE)
+    fleet.start(worker_id="finder", lease_seconds=LEASE, **models(other="text_generation"))
     result = result_of(valkey, "cancelled")
     assert codes([result]) == ["job_cancelled"]
     assert attempt_codes(result) == ["worker_lost"]
@@ -137,18 +161,19 @@ def test_ended_jobs_at_the_head_of_a_resting_queue_are_settled(
     fleet: Fleet, valkey: redis.Redis, own_triton: TritonServer
 ) -> None:
     """Nothing is taken from the queue of a model that is out of order, but its head is looked at every few seconds."""
-    worker = fleet.start(runtime_endpoint=own_triton.url)
+    worker = fleet.start(runtime_endpoint=own_triton.url, **models(other="text_generation"))
     unload(own_triton.url, "text_generation")
-    push_jobs(valkey, "notices", prompt="work")
+    push_jobs(valkey, "notices", model=OTHER, prompt="work")
     worker.wait_until_state("unavailable")
-    wait_until(lambda: queued(valkey) == ["notices"], description="the job went back")
+    wait_until(lambda: queued(valkey, OTHER) == ["notices"], description="the job went back")
     cancel(valkey, "notices", "cancelled")
-    push(valkey, job_json(job_id="expired", prompt="work", expires_at=_in_ms(valkey, -1000)))
-    push_jobs(valkey, "cancelled", "stays", prompt="work")
+    expired = job_json(job_id="expired", model=OTHER, prompt="work", expires_at=_in_ms(valkey, -1000))
+    push(valkey, expired, queue=KEYS.jobs(OTHER))
+    push_jobs(valkey, "cancelled", "stays", model=OTHER, prompt="work")
 
     results = wait_for_results(valkey, "notices", "expired", "cancelled", timeout=8)
     assert codes(results.values()) == ["job_cancelled", "job_expired", "job_cancelled"]
-    assert queued(valkey) == ["stays"]
+    assert queued(valkey, OTHER) == ["stays"]
     load(own_triton.url, "text_generation")
     assert codes([result_of(valkey, "stays")]) == [None]
 
@@ -157,6 +182,7 @@ def test_a_job_that_expires_while_it_waits_for_a_slot_is_not_started(
     valkey: redis.Redis, worker: WorkerProcess, witness: Witness
 ) -> None:
     """It is settled with its successor's turn; one that expires while it runs is not disturbed."""
+    before = counted(worker, "failed_total")
     push(
         valkey,
         *(job_json(job_id=f"runs-{n}", prompt="sleep=1 work", expires_at=_in_ms(valkey, 700)) for n in range(2)),
@@ -171,5 +197,5 @@ def test_a_job_that_expires_while_it_waits_for_a_slot_is_not_started(
     assert codes(results.values()) == [None, None, "job_expired", None]
     assert results["expires"].attempts == []
     assert witness.count() == 3
-    assert wait_for_health(worker, failed_total=1)["last_error_code"] == "job_expired"
+    assert wait_for_health(worker, failed_total=before + 1)["last_error_code"] == "job_expired"
     assert nothing_is_left(valkey)

@@ -1,7 +1,7 @@
 """The same job_id enqueued again, in any way and at any time, runs once and is settled once; other content is a dead letter."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -158,8 +158,18 @@ def test_the_same_job_in_another_models_queue_while_it_runs_is_dropped(
     assert nothing_is_left(valkey)
 
 
+def celery_message(url: str, job_id: str, **fields: Any) -> bytes:
+    """The very bytes that a Celery producer puts into a queue, made where no worker takes them."""
+    elsewhere = f"{url.removesuffix('/0')}/1"
+    with stock_producer(elsewhere) as producer, redis.Redis.from_url(elsewhere) as client:
+        send_task(producer, job_id, **fields)
+        message = client.rpop(QUEUE)
+    assert isinstance(message, bytes)
+    return message
+
+
 def test_other_content_under_the_same_job_id_is_a_dead_letter(
-    valkey: redis.Redis, producer: Celery, witness: Witness, pair: list[WorkerProcess], counted: Counted
+    valkey: redis.Redis, redis_url: str, witness: Witness, pair: list[WorkerProcess], counted: Counted
 ) -> None:
     """While the job runs and after its end, bare and in a Celery message, for this model and another: byte for byte."""
     others = [
@@ -167,10 +177,7 @@ def test_other_content_under_the_same_job_id_is_a_dead_letter(
         (QUEUE, job_json(job_id="twin", prompt=SLOW, max_tokens=33)),
         (OTHER_QUEUE, job_json(job_id="twin", prompt=SLOW, model="acme/model-2")),
     ]
-    send_task(producer, "twin", prompt="other, by Celery")
-    by_celery = valkey.rpop(QUEUE)
-    assert isinstance(by_celery, bytes)
-    others.append((QUEUE, by_celery))
+    others.append((QUEUE, celery_message(redis_url, "twin", prompt="other, by Celery")))
     push_jobs(valkey, "twin", prompt=SLOW)
     wait_until_busy(witness, 1)
 

@@ -57,7 +57,7 @@ def kill_one_of_two(client: redis.Redis, witness: Witness, victim: WorkerProcess
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_jobs_of_a_killed_worker_run_again_soon_and_are_settled_once(
     fleet: Fleet, valkey: redis.Redis, witness: Witness, kills: int
 ) -> None:
