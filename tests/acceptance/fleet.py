@@ -83,9 +83,9 @@ class WorkerProcess:
         return {name.decode(): value.decode() for name, value in fields.items()}
 
     def model(self, model: str = MODEL) -> dict[str, Any]:
-        """What the health key says of one model, empty if there is no health key."""
+        """State and reason of one model by the health key, empty if there is no health key."""
         standings: dict[str, dict[str, Any]] = json.loads(self.health().get("models", "{}"))
-        return standings.get(model, {})
+        return {name: value for name, value in standings.get(model, {}).items() if name in {"state", "reason"}}
 
     def wait_until_state(self, *states: str, timeout: float = 10.0) -> dict[str, str]:
         """Return the health key once it shows one of these states, written by this very process."""
