@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from tasks.errors import Again, ErrorCode, JobError
+from tasks.errors import Again, ErrorCode, JobError, ModelCrashed
 from tasks.generate import Clock
 
 FIRST_PAUSE_MS: Final = 250.0
@@ -45,6 +45,11 @@ def paused(state: ModelState, reason: ErrorCode, now_ms: float, draw: Callable[[
     return ModelState(Standing.PAUSED, reason, state.strikes + 1, now_ms + bound * (0.5 + draw() / 2))
 
 
+def _is_out_of_order(error: JobError) -> bool:
+    """Tell whether an error is the model's state. A dead model process goes on calling itself ready, and fails whoever is sent."""
+    return error.again is Again.WHEN_RECOVERED or isinstance(error, ModelCrashed)
+
+
 class ModelGate:
     """The standing of every model of this worker."""
 
@@ -70,7 +75,7 @@ class ModelGate:
         state = self._states.get(model)
         if state is None:
             return
-        if error is not None and error.again is Again.WHEN_RECOVERED:
+        if error is not None and _is_out_of_order(error):
             self._pause(model, state, error)
         elif error is None and state.strikes and state.standing is Standing.READY:
             self._states[model] = replace(state, strikes=0)

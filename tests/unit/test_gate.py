@@ -31,7 +31,7 @@ from worker.gate import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, ModelGate, ModelState,
 
 A, B = "acme/a", "acme/b"
 draws = st.floats(0, 1, exclude_max=True)
-OUT_OF_ORDER = [RuntimeUnavailable(), QueueFull(), ModelNotReady(), ContractMismatch()]
+OUT_OF_ORDER = [RuntimeUnavailable(), QueueFull(), ModelNotReady(), ContractMismatch(), ModelCrashed()]
 OTHERS: list[JobError | None] = [
     None,
     ConnectionLost(),
@@ -39,7 +39,6 @@ OTHERS: list[JobError | None] = [
     InternalError(),
     InvalidJob(),
     JobExpired(),
-    ModelCrashed(),
     ModelException(),
     OutputInvalid(),
     RuntimeTimeout(),
