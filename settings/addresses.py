@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import SecretStr
 from pydantic_core import PydanticCustomError
@@ -25,11 +25,32 @@ def http_endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
+# What may stand behind the question mark. redis-py would fail of any other when it connects.
+_REDIS_OPTIONS = {
+    "db",
+    "username",
+    "password",
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_keyfile",
+    "ssl_keyfile_password",
+}
+_REDIS_SECONDS = {"socket_timeout", "socket_connect_timeout"}
+
+
 def redis_url(secret: SecretStr) -> SecretStr:
     """The URL as it came; refused where redis-py could not connect by it."""
     url = _split(secret.get_secret_value())
     if url.scheme not in {"redis", "rediss", "unix"}:
         raise _refused("must begin with redis://, rediss:// or unix://")
+    for name, value in parse_qsl(url.query, keep_blank_values=True):
+        if name not in _REDIS_OPTIONS | _REDIS_SECONDS:
+            raise _refused(f"has an option that is not known: {name[:40]}")
+        if name in _REDIS_SECONDS and not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,3})?", value):
+            raise _refused(f"must give {name} in seconds")
     if url.fragment:
         raise _refused("must have no fragment: write a '#' in a password as %23")
     if url.scheme == "unix":

@@ -1,6 +1,6 @@
 """A claimed job on its way in, and what can become of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tasks.errors import JobError
@@ -32,7 +32,7 @@ class Delivery:
 
     tag: str
     queue_model: str
-    raw: bytes
+    raw: bytes = field(repr=False)
     claimed_at_ms: int
     received_ms: float
     job_id: str | None = None

@@ -100,7 +100,7 @@ class GenerateJob(BaseModel):
 
     job_id: Annotated[JobId, Field(description="Given by the gateway; the idempotency key.")]
     model: Annotated[PublicName, Field(description="The public name of the model.")]
-    prompt: Annotated[str, Field(min_length=1, description="At most max_prompt_bytes of UTF-8.")]
+    prompt: Annotated[str, Field(min_length=1, repr=False, description="At most max_prompt_bytes of UTF-8.")]
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX, description="At most the model's limit.")]
     parameters: Annotated[
         dict[str, Annotated[JsonValue, AfterValidator(_finite)]],

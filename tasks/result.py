@@ -80,7 +80,7 @@ class GenerateResult(_Wire):
     job_id: Annotated[str, Field(description="The job's.")]
     model: Annotated[str, Field(description="The public name of the model.")]
     status: Annotated[Literal["succeeded", "failed"], Field(description="How the job ended.")]
-    text: Annotated[str | None, Field(description="Never null where status is succeeded, else null.")]
+    text: Annotated[str | None, Field(repr=False, description="Never null where status is succeeded, else null.")]
     finish_reason: Annotated[str | None, Field(description="Why the text ends, where the model says so.")]
     usage: Annotated[
         Usage | None,

@@ -2,7 +2,7 @@
 
 import signal
 import warnings
-from os import EX_OK
+from os import EX_OK, EX_SOFTWARE
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import gevent
@@ -144,7 +144,7 @@ def _stop_on_signals(runtime: Runtime) -> None:
 
     def stop(_signal: int, _frame: object) -> None:
         runtime.stop()
-        state.should_stop = EX_OK  # type: ignore[assignment]  # the stubs know only the value it starts with
+        state.should_stop = EX_SOFTWARE if runtime.lost_a_part else EX_OK  # type: ignore[assignment]  # the stubs know only the value it starts with
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, stop)

@@ -7,7 +7,7 @@ would run the job in a way its producer did not ask for.
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pydantic_core
@@ -31,7 +31,7 @@ _FOLLOW_UPS: Final = ("callbacks", "errbacks", "chain", "chord")
 class Readable:
     """A job's own bytes with what the ledger must know of it; times in unix ms, None where absent or not valid."""
 
-    raw: bytes
+    raw: bytes = field(repr=False)
     job_id: str
     expires_ms: int | None
     enqueued_ms: int | None

@@ -1,7 +1,7 @@
 """What is asked of Redis in one round trip, and what it answers: the value types of the ledger."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.delivery import Standing
 from tasks.result import Attempt
@@ -17,7 +17,7 @@ class Settle:
     model: str
     status: str
     fingerprint: str
-    result: str
+    result: str = field(repr=False)
     heed_cancel: bool = True
     """Whether the job is left alone if it was cancelled meanwhile: then its end is another."""
 
@@ -137,7 +137,7 @@ class Known:
     """What the ledger knows of a job. ``rival`` is a fingerprint where it is settled, bytes where it is held elsewhere."""
 
     standing: Standing
-    rival: bytes
+    rival: bytes = field(repr=False)
     alone: bool
     attempts: tuple[Attempt, ...]
 
@@ -148,7 +148,7 @@ class Claim:
 
     tag: str
     queue: str
-    raw: bytes
+    raw: bytes = field(repr=False)
     job_id: str | None
     claimed_ms: int
     """When it was claimed, by Redis' clock."""

@@ -16,6 +16,8 @@ from tasks.generate import Clock
 
 FIRST_PAUSE_MS: Final = 250.0
 LONGEST_PAUSE_MS: Final = 5_000.0
+LONGEST_CRASH_PAUSE_MS: Final = 60_000.0
+"""A look cannot tell whether a dead model's process is back, so each pause ends with a job at stake."""
 
 log = structlog.get_logger()
 
@@ -41,7 +43,8 @@ class ModelState:
 
 def paused(state: ModelState, reason: ErrorCode, now_ms: float, draw: Callable[[], float]) -> ModelState:
     """Return the state after one more failure: half to all of a doubling pause."""
-    bound = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2.0 ** min(state.strikes, 16))
+    longest = LONGEST_CRASH_PAUSE_MS if reason is ErrorCode.RUNTIME_MODEL_CRASHED else LONGEST_PAUSE_MS
+    bound = min(longest, FIRST_PAUSE_MS * 2.0 ** min(state.strikes, 16))
     return ModelState(Standing.PAUSED, reason, state.strikes + 1, now_ms + bound * (0.5 + draw() / 2))
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import gevent
 import structlog
+from redis.exceptions import ResponseError
 
 from tasks.generate import Clock
 from worker.keys import Keys
@@ -20,6 +21,7 @@ LEASES_KEPT_SECONDS: Final = 86_400
 _MOST_SECONDS_BETWEEN: Final = 0.5
 _LOOKS_A_LEASE: Final = 6
 _OUTAGE_SECONDS: Final = 0.1
+_REFUSED_SECONDS: Final = 2.0
 
 log = structlog.get_logger()
 
@@ -101,6 +103,11 @@ class LeaseKeeper:
             except RedisUnavailable:
                 self._watch.missed()
                 gevent.sleep(_OUTAGE_SECONDS)
+            except ResponseError as error:
+                # Missing rights, or a key of another type: without a renewal nothing is claimed, until somebody mends it.
+                log.error("lease.was_refused", reason=str(error)[:120])
+                self._watch.missed()
+                gevent.sleep(_REFUSED_SECONDS)
             else:
                 gevent.sleep(self._interval_seconds)
 

@@ -82,6 +82,8 @@ class Runtime:
         self._lease = LeaseKeeper(
             self._link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
         )
+        self.lost_a_part = False
+        """Whether the worker stops for a fault of its own, and not because it was told to."""
         self._draining = False
         self._stopped_at_ms = 0.0
         self._hurried = Event()
@@ -102,7 +104,7 @@ class Runtime:
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
         self._greenlets = [gevent.spawn(part) for part in parts]
         for part in self._greenlets:
-            part.link_exception(_report_death)
+            part.link_exception(self._lose_part)
         log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
 
     def perform(self, delivery: Delivery) -> None:
@@ -191,6 +193,12 @@ class Runtime:
             is_trusted=self._incarnation.is_trusted,
         )
 
+    def _lose_part(self, part: "Loop") -> None:
+        """Take the worker along with a loop that ended by a fault: one that only looks alive would hold its jobs for ever."""
+        log.critical("worker.lost_a_part", part=part.name, exception=type(part.exception).__name__)
+        self.lost_a_part = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
     def _abandon(self) -> None:
         """Stop what runs for a lost lease. What came in while this process stood still is still heard: the ledger wants it."""
         self.intake.forget()
@@ -231,9 +239,3 @@ class Runtime:
                 gevent.sleep(_REDIS_LOOK_SECONDS)
             else:
                 return
-
-
-def _report_death(part: "Loop") -> None:
-    """Take the worker along with a loop that ended by a fault: one that only looks alive would hold its jobs for ever."""
-    log.critical("worker.lost_a_part", part=part.name, exception=type(part.exception).__name__)
-    os.kill(os.getpid(), signal.SIGTERM)

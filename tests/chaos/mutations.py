@@ -91,7 +91,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "settle-without-marker": Mutation(
         (
-            Edit("settle_if_claimed", "redis.call('EXISTS', marker) == 1", "false"),
+            Edit("settle_if_claimed", "settled_under and settled_under ~= claim", "false"),
+            Edit("settle_if_claimed", "if not settled_under then", "if true then"),
             Edit("standing", "if settled_as then", "if false then"),
         ),
         more={Kind.TWICE: 60},

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 import redis
-from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from tests.committer_contract import AN_HOUR_MS, KEYS, RUN, jobs, retry, settle
@@ -146,14 +145,21 @@ def test_news_is_given_when_pushes_may_have_been_missed(valkey: redis.Redis, red
     rig.link.close()
 
 
-def test_a_fault_of_ours_is_not_waited_out(valkey: redis.Redis, redis_url: str) -> None:
-    """Asking again would not mend it."""
+def test_a_refused_command_is_said_and_waited_out(valkey: redis.Redis, redis_url: str) -> None:
+    """What is in hand is kept until somebody has mended it; the worker that ended would run it again."""
     valkey.set(KEYS.waiting, "no sorted set", ex=60)
     enter(valkey)
-    rig = Rig(redis_url)
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
-        rig.claim()
-    assert rig.waits == []
+
+    def mend() -> None:
+        valkey.delete(KEYS.waiting)
+
+    rig = Rig(redis_url, on_wait=mend)
+    rig.committer.reachable = True
+    with capture_logs() as lines:
+        assert rig.claim() == ()
+    assert [line["event"] for line in lines] == ["redis.became_unavailable", "redis.became_available"]
+    assert lines[0]["reason"].startswith("WRONGTYPE")
+    assert len(rig.waits) == 1
     rig.link.close()
 
 

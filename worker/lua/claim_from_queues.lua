@@ -190,13 +190,17 @@ local function on_list(command, list, ...)
   return nil
 end
 
+-- What is taken leaves its list last: where a server refuses one of the steps before, it is still there.
 local function take_one(model)
   for n = 1, lists_per_model do
-    local raw = on_list('RPOP', list_of(model, n))
+    local list = list_of(model, n)
+    local raw = on_list('LINDEX', list, -1)
     while raw do
       local job_id, expired = read(raw)
-      if take(list_of(model, n), raw, job_id, expired) then return true end
-      raw = on_list('RPOP', list_of(model, n))
+      local is_taken = take(list, raw, job_id, expired)
+      redis.call('RPOP', list)
+      if is_taken then return true end
+      raw = on_list('LINDEX', list, -1)
     end
   end
   return false
@@ -217,8 +221,8 @@ local function take_ended_heads(model)
       if not raw then break end
       local job_id, expired = read(raw)
       if not expired and (job_id == '' or not is_cancelled(job_id)) then return end
-      redis.call('RPOP', list_of(model, n))
       take(list_of(model, n), raw, job_id, expired)
+      redis.call('RPOP', list_of(model, n))
       most_ended = most_ended - 1
     end
   end

@@ -9,8 +9,8 @@
 -- Returns for each job: 1 settled, 0 was settled before by another claim (this one is dropped), -1 the claim is gone,
 -- 2 nothing was done, since the job was cancelled meanwhile and this is not the result that says so.
 --
--- A repeat after a lost reply returns the same: the marker names the claim it was settled under. Nothing is written
--- before the stream entry, so a server that refuses writes leaves the claim as it was.
+-- A repeat after a lost reply returns the same: the marker names the claim it was settled under. A server that refuses the
+-- marker or the entry leaves the claim as it was; one that refuses what comes after them is asked again for the rest.
 
 local claims, settlements, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation = ARGV[1], ARGV[2]
@@ -38,18 +38,25 @@ end
 local function settle(tag, job_id, model, status, fingerprint, result, heed_cancel)
   local marker = prefix .. 'settled:' .. job_id
   local claim = incarnation .. '/' .. tag
-  if redis.call('HEXISTS', claims, tag) == 0 then
-    return redis.call('HGET', marker, 'claim') == claim and 1 or -1
-  end
-  if redis.call('EXISTS', marker) == 1 then
+  local settled_under = redis.call('HGET', marker, 'claim')
+  if redis.call('HEXISTS', claims, tag) == 0 then return settled_under == claim and 1 or -1 end
+  if settled_under and settled_under ~= claim then
     drop(tag, job_id)
     return 0
   end
-  if heed_cancel == '1' and redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 2 end
   result = with_late_attempts(job_id, result)
-  local stream_id = redis.call('XADD', settlements, '*',
-    'job_id', job_id, 'status', status, 'model', model, 'result', result)
-  redis.call('HSET', marker, 'fingerprint', fingerprint, 'status', status, 'stream_id', stream_id, 'claim', claim)
+  if not settled_under then
+    if heed_cancel == '1' and redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 2 end
+    -- The marker stands before the entry: where a later command is refused, the repeat finds it and only ends what was begun.
+    redis.call('HSET', marker, 'claim', claim)
+    local stream_id = redis.pcall('XADD', settlements, '*',
+      'job_id', job_id, 'status', status, 'model', model, 'result', result)
+    if type(stream_id) == 'table' then
+      redis.call('DEL', marker)
+      error(stream_id.err)
+    end
+    redis.call('HSET', marker, 'fingerprint', fingerprint, 'status', status, 'stream_id', stream_id)
+  end
   redis.call('EXPIRE', marker, settled_ttl)
   redis.call('SET', prefix .. 'result:' .. job_id, result, 'EX', result_ttl)
   redis.call('DEL', prefix .. 'attempts:' .. job_id)
