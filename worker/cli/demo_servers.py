@@ -28,9 +28,8 @@ class Servers:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._valkey = ValkeyServer(append_only=True)
-        self._triton = TritonServer(
-            SAMPLE_MODELS, control="explicit", models=["smollm2"], environment={"PYTHONDONTWRITEBYTECODE": "1"}
-        )
+        # Python keeps compiled modules beside their sources: beside a copy, which goes with the server.
+        self._triton = TritonServer(SAMPLE_MODELS, control="explicit", models=["smollm2"], own_copy=True)
 
     def in_order(self) -> Iterator[tuple[str, EmbeddedServer]]:
         """Yield each server with its name, to be entered before the next one is asked for."""

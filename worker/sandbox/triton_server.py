@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ class TritonServer(EmbeddedServer):
     ``models`` (with ``control="explicit"``) names what is loaded at start. ``environment`` is added to what the
     Python models see. ``auto_complete`` lets Triton fill in incomplete model configurations, at the price of a second
     at start. ``exit_on_error`` False keeps a server up whose models fail to load; ``strict_readiness`` False calls it
-    ready all the same.
+    ready all the same. ``own_copy`` serves a copy of the repositories that goes with the server, so nothing is written into them.
     """
 
     name = "tritonserver"
@@ -40,12 +41,14 @@ class TritonServer(EmbeddedServer):
         start_timeout_seconds: float = 60.0,
         exit_timeout_seconds: int = 1,
         extra_arguments: Sequence[str] = (),
+        own_copy: bool = False,
     ) -> None:
         super().__init__(
             port=port, start_timeout_seconds=start_timeout_seconds, stop_grace_seconds=exit_timeout_seconds + 1
         )
         self.server_id = str(uuid.uuid4())
         self.repositories = (model_repository,) if isinstance(model_repository, Path) else tuple(model_repository)
+        self._own_copy = own_copy
         self.metrics_port = free_port() if metrics else None
         self._options = (
             f"--exit-timeout-secs={exit_timeout_seconds}",
@@ -80,6 +83,17 @@ class TritonServer(EmbeddedServer):
 
     def _prepare(self, directory: Path) -> None:
         self._installation.make_backend_directory(directory)
+        if self._own_copy:
+            for n, repository in enumerate(self.repositories):
+                shutil.copytree(repository, self._copy_of(n))
+
+    def _copy_of(self, n: int) -> Path:
+        return self.directory / f"models-{n}"
+
+    def _served(self) -> Sequence[Path]:
+        if self._own_copy:
+            return [self._copy_of(n) for n in range(len(self.repositories))]
+        return [repository.absolute() for repository in self.repositories]
 
     def _leavings(self) -> Sequence[str]:
         return (f"/dev/shm/{self._shm_prefix}*",)  # noqa: S108 - where the system keeps shared memory
@@ -90,7 +104,7 @@ class TritonServer(EmbeddedServer):
     def _command(self) -> Sequence[str]:
         return (
             str(self._installation.server),
-            *(f"--model-repository={repository.absolute()}" for repository in self.repositories),
+            *(f"--model-repository={repository}" for repository in self._served()),
             f"--backend-directory={self.directory / 'backends'}",
             f"--id={self.server_id}",
             f"--http-address={LOOPBACK}",
