@@ -65,7 +65,12 @@ def submit(
     expires_in: Annotated[
         float | None,
         typer.Option(
-            "--expires-in", metavar="SECONDS", min=0, help="Do not start the job later than this.", show_default=False
+            "--expires-in",
+            metavar="SECONDS",
+            min=0,
+            max=315_360_000,
+            help="Do not start the job later than this.",
+            show_default=False,
         ),
     ] = None,
     wait: Annotated[
