@@ -436,9 +436,11 @@ class _Taking:
         for model in models:
             while len(self.found) < last and (name := self._list_of_head(model)):
                 job_id, expired = self.redis.read(self.redis.lists[name][-1])
-                if not expired and job_id not in self.redis.cancelled:
+                if job_id is not None and not expired and job_id not in self.redis.cancelled:
                     break
                 self._take(name)
+                if job_id is None:
+                    break
 
     def _list_of_head(self, model: str) -> str | None:
         return next((name for name in self.redis.of(model) if self.redis.lists[name]), None)

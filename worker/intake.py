@@ -23,9 +23,7 @@ from worker.lookout import Lookout
 from worker.outcomes import Done, as_commit, follow_up
 from worker.reception import Received, Reception
 
-ASIDE_MS: Final = 1000.0
-"""How long a job waits that is to run alone while another one does (lua/claim_from_queues.lua)."""
-
+ASIDE_MS: Final = 1000.0  # How long the scripts set a job aside that is to run alone.
 _NOTHING_TO_DO_SECONDS: Final = 60.0
 
 log = structlog.get_logger()
@@ -57,7 +55,7 @@ class Journal(Protocol):
 
 @dataclass(slots=True)
 class Intake:
-    """The jobs in this process' hands. ``slots`` is how many there may be."""
+    """The jobs in this process' hands. ``slots`` is how many there may be, ``exchanged_ms`` when Redis last answered (monotonic)."""
 
     committer: Committer
     lookout: Lookout
@@ -85,11 +83,6 @@ class Intake:
     _amends: list[Amend] = field(default_factory=list)
     _wake: Event = field(default_factory=Event)
     _settled_down: Event = field(default_factory=Event)
-
-    @property
-    def in_flight(self) -> int:
-        """Return how many jobs are claimed and have no outcome yet."""
-        return len(self._held)
 
     def open_queue(self, queue: str) -> None:
         """Claim from a queue from now on."""
@@ -245,6 +238,13 @@ class Intake:
             self.give_back(delivery)
         elif received.outcome is not None:
             self.finish(delivery, received.outcome)
-        else:
+        elif self._may_run(delivery):
             self._deliveries.append(delivery)
             self.ready.set()
+        else:
+            self.give_back(delivery)
+
+    def _may_run(self, delivery: Delivery) -> bool:
+        """Tell whether a delivery is to be run: a message at a resting head may have been claimed just to be read."""
+        rests = not self.lookout.is_open(delivery.queue_model) or len(self._held) > self.slots
+        return delivery.job_id is None or not rests

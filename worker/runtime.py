@@ -216,7 +216,7 @@ class Runtime:
 
     def _health(self, process: Process) -> dict[str, str]:
         load = Load(
-            self.intake.in_flight,
+            len(self.intake.held()),
             self.intake.slots,
             self._redis_clock.now(),
             draining=self._draining,

@@ -139,7 +139,7 @@ def test_no_more_jobs_are_claimed_than_there_are_slots() -> None:
     bench = Bench(slots=2)
     bench.push(*jobs("a", "b", "c"))
     assert [delivery.raw for delivery in bench.taken()] == jobs("a", "b")
-    assert bench.intake.in_flight == 2
+    assert len(bench.intake.held()) == 2
     assert bench.redis.lists[QUEUE] == jobs("c")
 
 
@@ -259,7 +259,7 @@ def test_each_outcome_is_committed_once_and_reported(
     assert [type(commit) for commit in commits] == [kind]
     assert bench.observer.committed_ones == [("1.1", ended, 1)]
     assert bench.claimed == []
-    assert bench.intake.in_flight == 0
+    assert len(bench.intake.held()) == 0
 
 
 def test_the_gate_learns_how_inferences_end() -> None:
@@ -362,12 +362,24 @@ class TestEnvelopes:
         assert delivery.attempts == (attempt(),)
         assert [len(asked.opens) for asked in bench.committer.asked] == [0, 1]
 
+    def test_one_at_a_resting_head_is_read_and_ends_or_goes_back(self) -> None:
+        """Nothing is taken from a closed model's queue but what has ended."""
+        bench = Bench()
+        bench.observer.shut.add(MODEL)
+        bench.push(envelope(job_content(job_id="late", expires_at=LONG_AGO)), envelope(job_content(job_id="in-time")))
+        for _ in range(3):
+            bench.clock.pass_ms(SWEEP_MS)
+            assert bench.taken() == []
+        assert bench.settled == ["late"]
+        assert bench.redis.lists[QUEUE] == [envelope(job_content(job_id="in-time"))]
+        assert bench.claimed == []
+
     def test_it_takes_its_slot_while_it_is_opened(self) -> None:
         """So there are never more jobs than slots."""
         bench = Bench(slots=1)
         bench.push(envelope(), *jobs("a"))
         bench.intake.run_once()
-        assert bench.intake.in_flight == 1
+        assert len(bench.intake.held()) == 1
         assert len(bench.taken()) == 1
         assert bench.redis.lists[QUEUE] == jobs("a")
 
@@ -396,7 +408,7 @@ class TestEnvelopes:
         bench.give_all_back()
         assert bench.taken() == []
         assert bench.redis.lists[QUEUE] == [raw]
-        assert bench.intake.in_flight == 0
+        assert len(bench.intake.held()) == 0
 
     def test_one_given_back_during_the_call_that_opens_it_is_not_delivered(self) -> None:
         """The reply may still say that it is held."""
@@ -420,7 +432,7 @@ class TestEnvelopes:
         bench.intake.run_once()
         bench.redis.claims.clear()
         assert bench.taken() == []
-        assert bench.intake.in_flight == 0
+        assert len(bench.intake.held()) == 0
 
     def test_one_opened_after_the_stop_goes_back(self) -> None:
         """It was claimed before, and is not started any more."""
@@ -467,7 +479,7 @@ class TestSuspects:
         bench.push(*jobs("a"), envelope())
         (first,) = bench.taken()
         assert first.job_id == "a"
-        assert bench.intake.in_flight == 1
+        assert len(bench.intake.held()) == 1
         bench.intake.finish(first, bench.run(first))
         bench.pass_ms(1000)
         assert [(delivery.job_id, delivery.alone) for delivery in bench.taken()] == [("j-1", True)]
@@ -518,7 +530,7 @@ class TestStopping:
         bench.intake.stop_claiming()
         assert bench.taken() == []
         assert bench.redis.lists[QUEUE][::-1] == jobs("a", "b")
-        assert bench.intake.in_flight == 0
+        assert len(bench.intake.held()) == 0
 
     def test_running_jobs_are_settled(self) -> None:
         """They have their time to end; then all is quiet."""

@@ -9,7 +9,8 @@
 -- ARGV[1] prefix of all keys            ARGV[2] number of this call; tags are <number>.<n>
 -- ARGV[3] how many jobs are wanted      ARGV[4] max_job_bytes: larger ones are claimed unread
 -- ARGV[5] max_queue_ms, -1 for off      ARGV[6] lists per model
--- ARGV[7] how many of the models are open; of the others, and once enough is taken, only heads that have ended are claimed
+-- ARGV[7] how many of the models are open; of the others, and once enough is taken, only heads that have ended are claimed,
+--         or that cannot be read here
 -- ARGV[8] how many ended heads may be taken at the most
 -- ARGV[9] worker_id                     ARGV[10] incarnation
 -- ARGV[11] from how many crashes on a job runs alone among such   ARGV[12] 1 if one of those runs here now
@@ -220,10 +221,11 @@ local function take_ended_heads(model)
       local raw = on_list('LINDEX', list_of(model, n), -1)
       if not raw then break end
       local job_id, expired = read(raw)
-      if not expired and (job_id == '' or not is_cancelled(job_id)) then return end
+      if job_id ~= '' and not expired and not is_cancelled(job_id) then return end
       take(list_of(model, n), raw, job_id, expired)
       redis.call('RPOP', list_of(model, n))
       most_ended = most_ended - 1
+      if job_id == '' then return end -- The worker reads it, and puts it back if it has not ended.
     end
   end
 end
