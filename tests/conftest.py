@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import settings
 
 from tests.clean import leftovers
 from tests.witness import WITNESS_VARIABLE, Witness
@@ -15,7 +16,9 @@ MODELS = Path(__file__).parent / "models"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers of these fixtures."""
+    """Register the markers of these fixtures, and give examples the time that a busy machine takes for them."""
+    settings.register_profile("patient", settings(), deadline=None)
+    settings.load_profile("patient")
     config.addinivalue_line(
         "markers",
         "leaves(*patterns): this test rightly leaves these keys in Redis without a TTL, such as 'claims:*' "
