@@ -3,13 +3,11 @@
 import os
 from importlib.metadata import version
 from socket import gethostname
-from typing import Final
 
 from settings.digest import config_digest
 from settings.schema import Settings
+from worker import DISTRIBUTION
 from worker.health import Process
-
-DISTRIBUTION: Final = "speedinfer-triton-worker"
 
 
 def this_process(settings: Settings, started_at: str) -> Process:

@@ -8,11 +8,9 @@ from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Retu
 from tasks.errors import ErrorCode, JobError
 from tasks.usage import Usage
 from worker.clock import RedisClock
+from worker.outcomes import SETTLED, SETTLED_BEFORE
 
 log = structlog.get_logger()
-
-_SETTLED = 1
-_SETTLED_BEFORE = 0
 
 
 @dataclass(slots=True)
@@ -45,12 +43,12 @@ class Tally:
             case Settlement(identity, result, error):
                 about = about.bind(job_id=identity.job_id)
                 self._settlement(about, error, word)
-                if word != _SETTLED and result.attempts:
+                if word != SETTLED and result.attempts:
                     self._wasted(result.attempts[-1].usage)
-                if word == _SETTLED:
+                if word == SETTLED:
                     usage = result.usage.model_dump() if result.usage else None
                     about.info("job.settled", status=result.status, usage=usage, **result.timings.model_dump())
-            case Retry(identity, attempt) if word != _SETTLED:
+            case Retry(identity, attempt) if word != SETTLED:
                 self._wasted(attempt.usage)
                 self._claim_lost(about.bind(job_id=identity.job_id))
             case Retry(identity, attempt, delay_ms, error):
@@ -77,10 +75,10 @@ class Tally:
         self.claims_reaped_total += jobs
 
     def _settlement(self, about: structlog.stdlib.BoundLogger, error: JobError | None, word: int) -> None:
-        if word == _SETTLED_BEFORE:
+        if word == SETTLED_BEFORE:
             self.duplicates_total += 1
             about.warning("job.was_settled_before")
-        elif word != _SETTLED:
+        elif word != SETTLED:
             self._claim_lost(about)
         elif error is None:
             self.succeeded_total += 1

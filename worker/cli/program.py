@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from worker import DISTRIBUTION
 from worker.cli.failures import WRONG_USAGE, failure_of
 
 _DEBUG = "debug"
 _ORDER = ("demo", "check", "worker", "models", "status", "submit", "settlements", "dead-letters")
-
-DISTRIBUTION = "speedinfer-triton-worker"
 
 
 class Program(TyperGroup):
