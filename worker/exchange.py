@@ -1,16 +1,53 @@
 """What is asked of Redis in one round trip, and what it answers: the value types of the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
 
 from tasks.delivery import Standing
 from tasks.result import Attempt
 from worker.scripts import Argument
 
 
+class Run(StrEnum):
+    """What became of a claim's inference, and so of what it holds of its pool (lua/claims.lua)."""
+
+    UNSTARTED = "unstarted"
+    """It never ran, and costs nothing."""
+    OVER = "over"
+    """It has ended, and spent what it spent."""
+    ON = "on"
+    """The runtime may still be busy with it: its slot stays taken until it lapses."""
+
+
+class Limit(StrEnum):
+    """Why jobs of a model were not claimed though some may wait."""
+
+    SLOTS = "slots"
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    TURN = "turn"
+    """There is room, for another worker that has waited longer."""
+    CIRCUIT = "circuit"
+    PROBES = "probes"
+    """The circuit is half open, and as many jobs run as it lets through."""
+    PAUSED = "paused"
+    OPENING = "opening"
+    """One of its jobs is being opened, to learn what tokens it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which limit stood in the way, and when to ask again; None: a change rings."""
+
+    limit: Limit
+    ask_again_ms: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """A job's end."""
+    """A job's end. ``holds`` is what its claim held; ``spent`` and ``prompt_tokens`` are true counts, 0 where there are none."""
 
     tag: str
     job_id: str
@@ -20,11 +57,15 @@ class Settle:
     result: str = field(repr=False)
     heed_cancel: bool = True
     """Whether the job is left alone if it was cancelled meanwhile: then its end is another."""
+    holds: str = ""
+    run: Run = Run.UNSTARTED
+    spent: int = 0
+    prompt_tokens: int = 0
 
     def arguments(self) -> Sequence[Argument]:
         """Return what the script takes for this job."""
-        heed = int(self.heed_cancel)
-        return self.tag, self.job_id, self.model, self.status, self.fingerprint, self.result, heed
+        job = (self.tag, self.job_id, self.model, self.status, self.fingerprint, self.result, int(self.heed_cancel))
+        return *job, self.holds, self.run, self.spent, self.prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +76,12 @@ class Retry:
     job_id: str
     delay_ms: int
     attempt: str
+    run: Run = Run.OVER
+    spent: int = 0
 
     def arguments(self) -> Sequence[Argument]:
         """Return what the script takes for this job."""
-        return self.tag, self.job_id, self.delay_ms, self.attempt
+        return self.tag, self.job_id, self.delay_ms, self.attempt, self.run, self.spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +137,15 @@ class Amend:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A claimed job that the claim script could not read; times in Redis' unix ms."""
+    """A claimed job that the claim script could not read; times in Redis' unix ms. Without tokens, ``max_tokens`` is 0."""
 
     tag: str
     job_id: str
     expires_ms: int | None
     enqueued_ms: int | None
+    model: str = ""
+    prompt_bytes: int = 0
+    max_tokens: int = 0
 
 
 Commit = Settle | Retry | Return | Bury | Drop
@@ -110,7 +156,8 @@ class ClaimRequest:
     """How many jobs are wanted, of which models. ``number`` is this call's: a repeat carries the same.
 
     Of ``closed`` models, and of ``open`` ones once enough is taken, heads that have expired or were cancelled are claimed, at most
-    ``most_ended``. ``one_runs_alone`` tells whether a job that must run alone among its like runs here now.
+    ``most_ended``. ``one_runs_alone`` tells whether a job that must run alone among its like runs here now. ``quotas`` bounds how
+    many jobs of each open model are taken, none where it is empty; ``opening`` are models of which a job is being opened.
     """
 
     number: int
@@ -119,27 +166,44 @@ class ClaimRequest:
     closed: tuple[str, ...] = ()
     most_ended: int = 0
     one_runs_alone: bool = False
+    quotas: tuple[int, ...] = ()
+    opening: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """All that is asked of Redis in one round trip. ``one_runs_alone`` is about ``opens``, as a claim's is about itself."""
+    """All that is asked of Redis in one round trip. ``one_runs_alone`` is about ``opens``, as a claim's is about itself.
+
+    ``freed`` are slots that were left taken, and whose inferences are known to be over.
+    """
 
     commits: tuple[Commit, ...] = ()
     amends: tuple[Amend, ...] = ()
     opens: tuple[Open, ...] = ()
     claim: ClaimRequest | None = None
     one_runs_alone: bool = False
+    freed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of a job. ``rival`` is a fingerprint where it is settled, bytes where it is held elsewhere."""
+    """What the ledger knows of a job. ``rival`` is a fingerprint where it is settled, bytes where it is held elsewhere.
+
+    ``holds`` is what it was granted of its pool: without that it must not be run.
+    """
 
     standing: Standing
     rival: bytes = field(repr=False)
     alone: bool
     attempts: tuple[Attempt, ...]
+    holds: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A job that went back to the front while it was opened: its tokens are not there."""
+
+    ask_again_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +234,8 @@ class Claimed:
 
     unusable: frozenset[str] = frozenset()
     """Keys in the place of queues that are no lists."""
+    refused: Mapping[str, Refusal] = MappingProxyType({})
+    """Models whose jobs were left where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +243,7 @@ class ExchangeReply:
     """``outcomes`` are the scripts' words for each commit, in order: 1 done, others as the scripts say."""
 
     outcomes: tuple[int, ...] = ()
-    opened: tuple[Known | None, ...] = ()
+    opened: tuple[Known | Postponed | None, ...] = ()
     """None where the claim is gone, or was set aside since another job runs alone here."""
 
     claimed: Claimed | None = None

@@ -122,3 +122,33 @@ class Keys:
     def workers(self) -> str:
         """Return the worker ids by their last heartbeat (Redis' unix ms)."""
         return f"{self.namespace}:workers"
+
+    def pool(self, name: str) -> str:
+        """Return a pool's limits: max_concurrency, requests_per_minute, tokens_per_minute, kept_slots, level, …."""
+        return f"{self.namespace}:pool:{name}"
+
+    def pool_slots(self, name: str) -> str:
+        """Return a pool's slots that are taken: ``<public model> <incarnation>/<tag>`` by when they lapse (Redis' unix ms)."""
+        return f"{self.pool(name)}:slots"
+
+    def pool_grants(self, name: str) -> str:
+        """Return the requests that a pool granted in the last minute: ``<incarnation>/<tag>`` by when."""
+        return f"{self.pool(name)}:grants"
+
+    def pool_tokens(self, name: str) -> str:
+        """Return a pool's bucket of tokens (level, at, first, first_until), and ``per_byte:<public model>``."""
+        return f"{self.pool(name)}:tokens"
+
+    def pool_waiting(self, name: str) -> str:
+        """Return the incarnations that wait for a pool's slots or requests, by since when."""
+        return f"{self.pool(name)}:waiting"
+
+    def is_news(self, name: str) -> bool:
+        """Tell whether a change of a key may end a wait that no push ends: a turn, a circuit, a pause."""
+        rest = name.removeprefix(self.prefix)
+        return rest == "paused" or rest.startswith("circuit:") or (rest.startswith("pool:") and ":turn:" in rest)
+
+    @property
+    def paused(self) -> str:
+        """Return the public names that an operator paused."""
+        return f"{self.namespace}:paused"

@@ -3,7 +3,8 @@
 Every step is a script guarded by the claim it is about (worker/lua), so a whole call may be repeated after a lost reply.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final, assert_never
@@ -24,7 +25,10 @@ from worker.exchange import (
     Exchange,
     ExchangeReply,
     Known,
+    Limit,
     Open,
+    Postponed,
+    Refusal,
     Retry,
     Return,
     Settle,
@@ -41,11 +45,39 @@ SCRIPTS: Final = (
     "amend_if_lost",
     "open_if_claimed",
     "claim_from_queues",
+    "call_if_room",
+    "free_if_lapsing",
 )
 
 _STILL_CLAIMED: Final = 1
+_WAITS_FOR_TOKENS: Final = 3
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTerms:
+    """A pool as this worker's configuration has it; None is no limit. ``kept_slots`` is by public name, 1 for all others."""
+
+    name: str
+    max_concurrency: int
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    kept_slots: Mapping[str, int] = field(default_factory=dict)
+
+    def limits(self) -> tuple[Argument, ...]:
+        """Return what the scripts take where the pool has no limits yet."""
+        kept = json.dumps(dict(self.kept_slots), separators=(",", ":"))
+        return self.max_concurrency, _or(self.requests_per_minute, ""), _or(self.tokens_per_minute, ""), kept
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTerms:
+    """What a model's claims depend on: ``slot_ms`` bounds how long its slot is taken, from the grant to its timeout's end."""
+
+    circuit: str
+    slot_ms: int
+    half_open_calls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +90,9 @@ class LedgerTerms:
     max_job_bytes: int
     max_queue_ms: int | None
     crashes_to_run_alone: int
+    pool: PoolTerms
+    models: Mapping[str, ModelTerms]
+    """By public name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +116,18 @@ class Ledger:
         commands = [calls.commits(group) for group in groups]
         commands += [calls.amends(asked.amends)] if asked.amends else []
         commands += [calls.opens(asked.opens, asked.one_runs_alone)] if asked.opens else []
-        commands += [calls.claim(asked.claim)] if asked.claim else []
+        commands += [calls.free(asked.freed)] if asked.freed else []
+        # Whoever claims calls those who wait as well.
+        commands += [calls.claim(asked.claim)] if asked.claim else [calls.call_who_waits()] if asked.commits else []
         replies = self.scripts.run(commands)
+        if asked.commits and not asked.claim:
+            replies.pop()
         claimed = _claimed(replies.pop(), asked.claim, self.keys) if asked.claim else None
         if claimed and calls.incarnation != self.incarnation():
             # The lease was lost while the reply was on its way: these jobs have gone back, and are not ours to run.
             claimed = replace(claimed, claims=())
+        if asked.freed:
+            replies.pop()
         opened = tuple(_opened(reply) for reply in replies.pop()) if asked.opens else ()
         words = {
             commit.tag: word
@@ -143,16 +184,30 @@ class _Calls:
             _or(terms.max_queue_ms, -1),
             terms.crashes_to_run_alone,
             int(one_runs_alone),
+            terms.pool.name,
         ]
-        jobs = [(one.tag, one.job_id, _or(one.expires_ms, ""), _or(one.enqueued_ms, "")) for one in opens]
-        arguments = [argument for job in jobs for argument in job]
+        arguments = [argument for one in opens for argument in self._opens(one)]
         own = [keys.claims(self.incarnation), keys.running, keys.waiting, keys.claimants]
         return self.ledger.scripts.command("open_if_claimed", own, [*head, *arguments])
+
+    def _opens(self, one: Open) -> tuple[Argument, ...]:
+        job = (one.tag, one.job_id, _or(one.expires_ms, ""), _or(one.enqueued_ms, ""))
+        return *job, one.prompt_bytes, one.max_tokens, self.ledger.terms.models[one.model].circuit
+
+    def free(self, slots: Sequence[str]) -> list[Argument]:
+        keys, pool = self.ledger.keys, self.ledger.terms.pool.name
+        own = [keys.pool_slots(pool), keys.pool_waiting(pool)]
+        return self.ledger.scripts.command("free_if_lapsing", own, [keys.prefix, self.incarnation, pool, *slots])
+
+    def call_who_waits(self) -> list[Argument]:
+        keys, pool = self.ledger.keys, self.ledger.terms.pool.name
+        own = [keys.pool_waiting(pool)]
+        return self.ledger.scripts.command("call_if_room", own, [keys.prefix, self.incarnation, pool])
 
     def claim(self, claim: ClaimRequest) -> list[Argument]:
         keys, terms = self.ledger.keys, self.ledger.terms
         own = [keys.claims(self.incarnation), keys.waiting, keys.leases, keys.claimants, keys.running]
-        own.append(keys.calls(self.incarnation))
+        own += [keys.calls(self.incarnation), keys.paused]
         lists = [keys.jobs(model) + priority for model in (*claim.open, *claim.closed) for priority in PRIORITIES]
         arguments: list[Argument] = [
             keys.prefix,
@@ -168,7 +223,13 @@ class _Calls:
             terms.crashes_to_run_alone,
             int(claim.one_runs_alone),
             self.sending,
+            terms.pool.name,
+            *terms.pool.limits(),
         ]
+        quotas = claim.quotas or (claim.wanted,) * len(claim.open)
+        for model, quota in zip(claim.open, quotas, strict=True):
+            of = terms.models[model]
+            arguments += [model, quota, of.circuit, of.slot_ms, of.half_open_calls, int(model in claim.opening)]
         return self.ledger.scripts.command("claim_from_queues", own + lists, arguments)
 
 
@@ -188,8 +249,8 @@ def _or(value: int | None, otherwise: int | str) -> int | str:
     return otherwise if value is None else value
 
 
-def _known(standing: bytes, rival: bytes, alone: int, attempts: Sequence[bytes]) -> Known:
-    return Known(Standing(standing.decode()), rival, bool(alone), tuple(_readable(attempts)))
+def _known(holds: bytes, standing: bytes, rival: bytes, alone: int, attempts: Sequence[bytes]) -> Known:
+    return Known(Standing(standing.decode()), rival, bool(alone), tuple(_readable(attempts)), holds.decode())
 
 
 def _readable(items: Sequence[bytes]) -> list[Attempt]:
@@ -203,13 +264,15 @@ def _readable(items: Sequence[bytes]) -> list[Attempt]:
     return attempts
 
 
-def _opened(reply: list[Any]) -> Known | None:
-    held, standing, rival, alone, *attempts = reply
-    return _known(standing, rival, alone, attempts) if held == _STILL_CLAIMED else None
+def _opened(reply: list[Any]) -> Known | Postponed | None:
+    word, again_ms, holds, standing, rival, alone, *attempts = reply
+    if word == _WAITS_FOR_TOKENS:
+        return Postponed(again_ms)
+    return _known(holds, standing, rival, alone, attempts) if word == _STILL_CLAIMED else None
 
 
 def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
-    now_ms, next_due_ms, empty, returned, claims, held_lease, unusable = reply
+    now_ms, next_due_ms, empty, returned, claims, held_lease, unusable, refused = reply
     models = (*asked.open, *asked.closed)
     return Claimed(
         now_ms,
@@ -219,17 +282,22 @@ def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
         tuple(_claim(claim) for claim in claims),
         bool(held_lease),
         frozenset(name.decode() for name in unusable),
+        {models[index - 1]: _refusal(limit, again_ms) for index, limit, again_ms in refused},
     )
+
+
+def _refusal(limit: bytes, again_ms: int) -> Refusal:
+    return Refusal(Limit(limit.decode()), again_ms if again_ms >= 0 else None)
 
 
 def _claim(reply: list[Any]) -> Claim:
     tag, queue, raw, job_id, claimed_ms, *known = reply
-    standing, rival, alone, *attempts = known
+    holds, standing, rival, alone, *attempts = known
     return Claim(
         tag.decode(),
         queue.decode(),
         raw,
         job_id.decode() or None,
         claimed_ms,
-        _known(standing, rival, alone, attempts),
+        _known(holds, standing, rival, alone, attempts),
     )

@@ -10,12 +10,14 @@
 local claims, letters, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation = ARGV[1], ARGV[2]
 
+-- include claims
+
 local replies = {}
 for i = 5, #ARGV, 2 do
   local tag = ARGV[i]
   local record = redis.call('HGET', claims, tag)
   if record then
-    local list, job_id, raw = string.match(record, '^([^\n]*)\n([^\n]*)\n[^\n]*\n(.*)$')
+    local list, job_id, _, holds, raw = parts_of(record)
     redis.call('XADD', letters, '*', 'queue', list, 'reason', ARGV[i + 1], 'raw', raw, 'worker_id', ARGV[3], 'at', ARGV[4])
     redis.call('HDEL', claims, tag)
     -- What was claimed unread has its ledger under its bytes' hash; a conflict's ledger is the other job's.
@@ -23,6 +25,7 @@ for i = 5, #ARGV, 2 do
     if job_id ~= '' and redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then
       redis.call('HDEL', running, job_id)
     end
+    let_go(incarnation .. '/' .. tag, holds, 'unstarted')
   end
   replies[#replies + 1] = record and 1 or 0
 end

@@ -1,47 +1,54 @@
--- Moves jobs out of their queues and into the claims of one run of a worker, in one step.
+-- Moves jobs out of their queues and into the claims of one run of a worker, in one step, as far as their pool grants them.
 --
 -- KEYS[1] claims of this incarnation (hash: tag -> record)    KEYS[2] jobs that wait (sorted set: record by due time)
 -- KEYS[3] leases (hash: worker_id -> 'incarnation counter lease_ms')
 -- KEYS[4] incarnations that hold claims (set)                 KEYS[5] jobs that run (hash: job_id -> incarnation/tag)
--- KEYS[6] numbers of the last call (string)
--- KEYS[7..] the lists to take from: each model's lists follow one another in the order they are read
+-- KEYS[6] numbers of the last call (string)                   KEYS[7] models that an operator paused (set)
+-- KEYS[8..] the lists to take from: each model's lists follow one another in the order they are read
 --
 -- ARGV[1] prefix of all keys            ARGV[2] number of this call; tags are <number>.<n>
 -- ARGV[3] how many jobs are wanted      ARGV[4] max_job_bytes: larger ones are claimed unread
 -- ARGV[5] max_queue_ms, -1 for off      ARGV[6] lists per model
--- ARGV[7] how many of the models are open; of the others, and once enough is taken, only heads that have ended are claimed,
---         or that cannot be read here
+-- ARGV[7] how many of the models are open; of the others, of those that are refused, and once enough is taken, only heads that
+--         have ended are claimed, or that cannot be read here
 -- ARGV[8] how many ended heads may be taken at the most
 -- ARGV[9] worker_id                     ARGV[10] incarnation
 -- ARGV[11] from how many crashes on a job runs alone among such   ARGV[12] 1 if one of those runs here now
 -- ARGV[13] number of this sending, higher than of all before
+-- ARGV[14] the pool, and what its limits are where it has none: ARGV[15] max_concurrency, ARGV[16] requests_per_minute or '',
+-- ARGV[17] tokens_per_minute or '', ARGV[18] slots kept, JSON of public name to number
+-- ARGV[19..] for each open model: its public name, how many of its jobs are wanted, its circuit, how long after its grant a slot
+--         lapses at the latest (ms), how many probes may run at a time, 1 if a job of it is being opened
 --
 -- Returns {now_ms, next_due_ms or -1, {models found empty, as indexes from 1}, {queues that got a job back}, {claim...},
--- 1 if this incarnation holds its lease, else 0 and nothing was done, {lists that are none}}
--- with claim = {tag, list, raw, job_id or '', claimed_ms, standing, rival, 1 if it is to run alone, attempts as JSON...}; standing is ''
--- for a job to run, 'settled' (rival: the marker's fingerprint), 'held' (rival: the bytes it is claimed with elsewhere),
--- 'cancelled' or 'expired'.
+-- 1 if this incarnation holds its lease, else 0 and nothing was done, {lists that are none},
+-- {{index of a model that was refused, the limit, when to ask again in ms or -1}...}}
+-- with claim = {tag, list, raw, job_id or '', claimed_ms, what it holds, standing, rival, 1 if it is to run alone, attempts as JSON...};
+-- standing is '' for a job to run, 'settled' (rival: the marker's fingerprint), 'held' (rival: the bytes it is claimed with
+-- elsewhere), 'cancelled', 'expired' or 'exceeds'. Only what holds something may be run.
 --
 -- A repeat after a lost reply is safe: whoever lost it has ended none of its claims, so the first tag of the call is
 -- still there, and the same claims are returned again. A sending that arrives after a later one, of the same call or
 -- another, over a connection that was given up long ago, claims nothing: nobody would run it.
 
 local claims, waiting, leases, claimants, running, latest = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local FIRST_LIST = 7
+local paused = KEYS[7]
+local FIRST_LIST, FIRST_TERMS, TERMS = 8, 19, 6
 local prefix, call = ARGV[1], ARGV[2]
 local wanted, max_bytes, max_queue_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local lists_per_model, open_models, most_ended = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local worker_id, incarnation = ARGV[9], ARGV[10]
 local crashes_to_run_alone, one_runs_alone = tonumber(ARGV[11]), ARGV[12] == '1'
+local pool = ARGV[14]
 local models = (#KEYS - FIRST_LIST + 1) / lists_per_model
 local RETRIES_A_CALL = 200
-local ASIDE_MS = 1000
+local PROBES_LOOK_MS = 250
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local lease = redis.call('HGET', leases, worker_id)
-if not lease or string.match(lease, '^(%S+) ') ~= incarnation then return {now_ms, -1, {}, {}, {}, 0, {}} end
+if not lease or string.match(lease, '^(%S+) ') ~= incarnation then return {now_ms, -1, {}, {}, {}, 0, {}, {}} end
 
 -- Unix milliseconds of an RFC 3339 time, nil for anything else: tasks/rfc3339.py judges what is valid.
 local function unix_ms(text)
@@ -66,7 +73,8 @@ local function unix_ms(text)
   return ((days * 1440 + minutes_of_day) * 60 + second) * 1000 + tonumber(string.sub(fraction .. '000', 1, 3))
 end
 
--- job_id of a bare job, and whether it has expired; '' for what is none, such as a Celery message, which the worker reads.
+-- job_id of a bare job, whether it has expired, and the job; '' for what is none, such as a Celery message, which the worker
+-- reads.
 local function read(raw)
   if #raw > max_bytes then return '', false end
   local ok, job = pcall(cjson.decode, raw)
@@ -76,10 +84,12 @@ local function read(raw)
   local expires_ms, enqueued_ms = unix_ms(job.expires_at), unix_ms(job.enqueued_at)
   local expired = (expires_ms and now_ms > expires_ms)
     or (max_queue_ms >= 0 and enqueued_ms and now_ms - enqueued_ms > max_queue_ms)
-  return job_id, expired and true or false
+  return job_id, expired and true or false, job
 end
 
+-- include claims
 -- include standing
+-- include suspects
 
 -- How a job stands, what it has to be compared with, and its ledger. What has no job_id has its ledger under its bytes' hash.
 local function standing_of(tag, raw, job_id, expired)
@@ -91,8 +101,8 @@ local function standing_of(tag, raw, job_id, expired)
   return standing, rival, attempts
 end
 
-local function described(tag, list, raw, job_id, claimed_ms, standing, rival, alone, attempts)
-  local claim = {tag, list, raw, job_id, claimed_ms, standing, rival, alone and 1 or 0}
+local function described(tag, list, raw, job_id, claimed_ms, holds, standing, rival, alone, attempts)
+  local claim = {tag, list, raw, job_id, claimed_ms, holds, standing, rival, alone and 1 or 0}
   for _, attempt in ipairs(attempts) do claim[#claim + 1] = attempt end
   return claim
 end
@@ -102,7 +112,7 @@ local function next_due()
   return first[2] and math.floor(tonumber(first[2])) or -1
 end
 
--- Records are lines of text before the raw bytes: list, job_id and claim time in a claim; a unique name and list in what waits.
+-- Records of what waits are lines of text before the raw bytes: a unique name, and the list.
 local function return_due_retries()
   local returned = {}
   for _, record in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', now_ms, 'LIMIT', 0, RETRIES_A_CALL)) do
@@ -122,18 +132,23 @@ end
 
 local found = {}
 
--- A job that was held elsewhere at the first try may be let go by now: then it is this claim that runs it.
+-- One that was held elsewhere at the first try may be let go by now. It was granted nothing, so it is told to be held still: the
+-- worker drops it, hears that there is no other, and returns it to its queue.
 local function found_by_an_earlier_try()
   while true do
     local tag = call .. '.' .. (#found + 1)
     local record = redis.call('HGET', claims, tag)
     if not record then return #found > 0 end
-    local list, claimed_ms, raw = string.match(record, '^([^\n]*)\n[^\n]*\n([^\n]*)\n(.*)$')
+    local list, _, claimed_ms, holds, raw = parts_of(record)
     local job_id, expired = read(raw)
     local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
     local alone = crashes(attempts) >= crashes_to_run_alone
-    run_here(tag, job_id, standing)
-    found[#found + 1] = described(tag, list, raw, job_id, tonumber(claimed_ms), standing, rival, alone, attempts)
+    if standing == '' and holds == '' and job_id ~= '' then
+      standing, rival = 'held', raw
+    else
+      run_here(tag, job_id, standing)
+    end
+    found[#found + 1] = described(tag, list, raw, job_id, tonumber(claimed_ms), holds, standing, rival, alone, attempts)
   end
 end
 
@@ -141,45 +156,31 @@ end
 local latest_call, latest_sending = string.match(redis.call('GET', latest) or '0 0', '^(%d+) (%d+)$')
 latest_call, latest_sending = tonumber(latest_call), tonumber(latest_sending)
 if latest_call > tonumber(call) or (latest_call == tonumber(call) and latest_sending > tonumber(ARGV[13])) then
-  return {now_ms, next_due(), {}, {}, {}, 1, {}}
+  return {now_ms, next_due(), {}, {}, {}, 1, {}, {}}
 end
 redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
 redis.call('SET', latest, call .. ' ' .. ARGV[13], 'EX', 3600)
 
-if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1, {}} end
+if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1, {}, {}} end
 
 local returned = return_due_retries()
 
--- Under a name of its own: an equal one may have been set aside by this call or by an earlier try of it.
-local function set_aside(tag, list, raw)
-  local n = 0
-  repeat
-    n = n + 1
-    local record = incarnation .. '/aside/' .. tag .. '.' .. n .. '\n' .. list .. '\n' .. raw
-  until redis.call('ZADD', waiting, 'NX', now_ms + ASIDE_MS, record) == 1
-end
-
--- Takes what was popped. One that is to run alone among its like waits for a moment while another of them runs.
-local function take(list, raw, job_id, expired)
-  local tag = call .. '.' .. (#found + 1)
-  local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
-  local alone = crashes(attempts) >= crashes_to_run_alone
-  if alone and standing == '' then
-    if one_runs_alone then
-      set_aside(tag, list, raw)
-      return false
-    end
-    one_runs_alone = true
-  end
-  redis.call('HSET', claims, tag, list .. '\n' .. job_id .. '\n' .. now_ms .. '\n' .. raw)
-  run_here(tag, job_id, standing)
-  found[#found + 1] = described(tag, list, raw, job_id, now_ms, standing, rival, alone, attempts)
-  return true
+local function field(model, n)
+  return ARGV[FIRST_TERMS - 1 + (model - 1) * TERMS + n]
 end
 
 local function list_of(model, n)
   return KEYS[FIRST_LIST - 1 + (model - 1) * lists_per_model + n]
 end
+
+if redis.call('EXISTS', prefix .. 'pool:' .. pool) == 0 then
+  redis.call('HSET', prefix .. 'pool:' .. pool, 'max_concurrency', ARGV[15], 'requests_per_minute', ARGV[16],
+    'tokens_per_minute', ARGV[17], 'kept_slots', ARGV[18], 'adaptive', '0', 'set_by', worker_id, 'set_at', now_ms)
+end
+
+-- include pool
+
+if most_ended > 0 then redis.call('EXPIRE', pool_key, 86400) end
 
 -- A key of another type in a queue's place is somebody's mistake, and must not keep the other queues from being read.
 local unusable = {}
@@ -191,16 +192,135 @@ local function on_list(command, list, ...)
   return nil
 end
 
+local refused, refusals = {}, {}
+local function refuse(model, limit_met, again_ms)
+  refused[model] = limit_met
+  refusals[#refusals + 1] = {model, limit_met, again_ms}
+end
+
+-- Circuits and pauses are asked for here, so that they cannot change between the question and the claim, and so that the server
+-- tells this connection when they do.
+local pauses = {}
+if open_models > 0 then
+  local names = {}
+  for model = 1, open_models do names[model] = field(model, 1) end
+  pauses = redis.call('SMISMEMBER', paused, unpack(names))
+end
+
+local probes_left = {}
+local function look_at_circuit(model)
+  local circuit = field(model, 3)
+  local state = redis.call('HGET', prefix .. 'circuit:' .. circuit, 'state')
+  if state == 'open' then
+    refuse(model, 'circuit', -1)
+  elseif state == 'half_open' then
+    redis.call('ZREMRANGEBYSCORE', prefix .. 'probes:' .. circuit, '-inf', now_ms)
+    probes_left[circuit] = field(model, 5) - redis.call('ZCARD', prefix .. 'probes:' .. circuit)
+  end
+end
+
+for model = 1, open_models do
+  if pauses[model] == 1 then refuse(model, 'paused', -1) else look_at_circuit(model) end
+end
+
+local taken_of, unread_of = {}, {}
+
+local function is_admitted(model)
+  if refused[model] or (taken_of[model] or 0) >= tonumber(field(model, 2)) then return false end
+  if (probes_left[field(model, 3)] or 1) <= 0 then
+    refuse(model, 'probes', PROBES_LOOK_MS)
+    return false
+  end
+  local limit_met = limit_in_the_way(field(model, 1))
+  if limit_met then refuse(model, limit_met, ask_again_ms(limit_met)) end
+  return not limit_met
+end
+
+-- Tokens and what is kept of them, or nil where the job has to wait for them. What cannot be read has its tokens counted when it is
+-- opened, one of a model at a time.
+local function tokens_for(model, job)
+  if not tokens_per_minute then return 0, 0 end
+  if not job then
+    if not unread_of[model] and field(model, 6) == '0' then return 0, 0 end
+    refuse(model, 'opening', -1)
+    return nil
+  end
+  if type(job.prompt) ~= 'string' or type(job.max_tokens) ~= 'number' then return 0, 0 end
+  local needed = tokens_needed(field(model, 1), #job.prompt, math.max(0, job.max_tokens))
+  if needed > tokens_per_minute then return needed, #job.prompt end
+  local wait_ms = tokens_wait_ms(field(model, 1), needed)
+  if wait_ms > 0 then
+    refuse(model, 'tokens', wait_ms)
+    return nil
+  end
+  return needed, #job.prompt
+end
+
+-- Takes from the pool what an inference needs; returns what the claim holds.
+local function granted(model, claim, needed, prompt_bytes, alone_at)
+  local lapse_ms = now_ms + field(model, 4)
+  grant(field(model, 1), claim, lapse_ms)
+  if needed > 0 then take_tokens(needed) end
+  local probed = '-'
+  if probes_left[field(model, 3)] then
+    probed = field(model, 3)
+    redis.call('ZADD', prefix .. 'probes:' .. probed, lapse_ms, claim)
+    redis.call('PEXPIRE', prefix .. 'probes:' .. probed, field(model, 4))
+    probes_left[probed] = probes_left[probed] - 1
+  end
+  if alone_at ~= '-' then redis.call('SET', prefix .. 'alone:' .. alone_at, claim, 'EX', 86400) end
+  return table.concat({pool, field(model, 1), string.format('%d', needed), prompt_bytes, probed, alone_at}, ' ')
+end
+
+local function keep(tag, list, raw, job_id, holds, standing, rival, alone, attempts)
+  redis.call('HSET', claims, tag, as_record(list, job_id, now_ms, holds, raw))
+  run_here(tag, job_id, standing)
+  found[#found + 1] = described(tag, list, raw, job_id, now_ms, holds, standing, rival, alone, attempts)
+end
+
+-- Decides about the head of a list: 'taken', 'aside' for one that waits for a moment while another of its like runs alone,
+-- nil for one that stays where it is.
+local function take(model, list, raw)
+  local tag = call .. '.' .. (#found + 1)
+  local claim = incarnation .. '/' .. tag
+  local job_id, expired, job = read(raw)
+  local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+  local alone = crashes(attempts) >= crashes_to_run_alone
+  local holds = ''
+  if standing == '' then
+    local alone_at = has_crashed_its_model(attempts) and alone and field(model, 3) or '-'
+    if alone and (one_runs_alone or (alone_at ~= '-' and another_is_alone(alone_at))) then
+      set_aside('aside/' .. tag, list, raw)
+      return 'aside'
+    end
+    local needed, prompt_bytes = tokens_for(model, job)
+    if not needed then return nil end
+    if tokens_per_minute and needed > tokens_per_minute then
+      standing = 'exceeds'
+    else
+      holds = granted(model, claim, needed, prompt_bytes, alone_at)
+      one_runs_alone = one_runs_alone or alone
+      unread_of[model] = unread_of[model] or not job
+    end
+  end
+  keep(tag, list, raw, job_id, holds, standing, rival, alone, attempts)
+  return 'taken'
+end
+
 -- What is taken leaves its list last: where a server refuses one of the steps before, it is still there.
 local function take_one(model)
   for n = 1, lists_per_model do
     local list = list_of(model, n)
     local raw = on_list('LINDEX', list, -1)
     while raw do
-      local job_id, expired = read(raw)
-      local is_taken = take(list, raw, job_id, expired)
+      if not is_admitted(model) then return false end
+      local word = take(model, list, raw)
+      if not word then return false end
       redis.call('RPOP', list)
-      if is_taken then return true end
+      if word == 'taken' then
+        taken_of[model] = (taken_of[model] or 0) + 1
+        return true
+      end
       raw = on_list('LINDEX', list, -1)
     end
   end
@@ -215,17 +335,21 @@ local function is_empty(model)
   return length == 0
 end
 
+-- Nothing is granted for these: what has to be read by the worker first goes back if it has not ended.
 local function take_ended_heads(model)
   for n = 1, lists_per_model do
     while most_ended > 0 do
-      local raw = on_list('LINDEX', list_of(model, n), -1)
+      local list = list_of(model, n)
+      local raw = on_list('LINDEX', list, -1)
       if not raw then break end
       local job_id, expired = read(raw)
       if job_id ~= '' and not expired and not is_cancelled(job_id) then return end
-      take(list_of(model, n), raw, job_id, expired)
-      redis.call('RPOP', list_of(model, n))
+      local tag = call .. '.' .. (#found + 1)
+      local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+      keep(tag, list, raw, job_id, '', standing, rival, crashes(attempts) >= crashes_to_run_alone, attempts)
+      redis.call('RPOP', list)
       most_ended = most_ended - 1
-      if job_id == '' then return end -- The worker reads it, and puts it back if it has not ended.
+      if job_id == '' then return end
     end
   end
 end
@@ -239,10 +363,21 @@ while #found < wanted and more do
 end
 
 local empty = {}
+local IN_LINE = {slots = true, requests = true, turn = true}
+local waits, waits_for_its_share = false, false
 for model = 1, models do
-  if most_ended > 0 and (model > open_models or #found >= wanted) then take_ended_heads(model) end
-  if is_empty(model) then empty[#empty + 1] = model end
+  if most_ended > 0 and (model > open_models or refused[model] or #found >= wanted) then take_ended_heads(model) end
+  if is_empty(model) then
+    empty[#empty + 1] = model
+  elseif refused[model] and IN_LINE[refused[model]] then
+    is_active(field(model, 1))
+    waits, waits_for_its_share = true, waits_for_its_share or is_below_its_share(field(model, 1))
+  end
+  if taken_of[model] then is_active(field(model, 1)) end
 end
 
+if waits then wait_in_line(waits_for_its_share) elseif open_models > 0 then leave_the_line() end
+call_who_waits()
+if was_granted then keep_grants() end
 if #found > 0 then redis.call('SADD', claimants, incarnation) end
-return {now_ms, next_due(), empty, returned, found, 1, unusable}
+return {now_ms, next_due(), empty, returned, found, 1, unusable, refusals}

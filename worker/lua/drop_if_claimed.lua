@@ -10,18 +10,22 @@
 local claims, claimants, running = KEYS[1], KEYS[2], KEYS[3]
 local prefix, incarnation = ARGV[1], ARGV[2]
 
+-- include claims
 -- include standing
 
 local replies = {}
 for i = 3, #ARGV, 2 do
   local tag, job_id = ARGV[i], ARGV[i + 1]
-  if redis.call('HEXISTS', claims, tag) == 0 then
+  local record = redis.call('HGET', claims, tag)
+  if not record then
     replies[#replies + 1] = 0
   elseif standing_among_others(tag, job_id) ~= '' then
     -- Asked again here, since the other one may have gone back to its queue since this one was claimed: that would be fine,
     -- but for one that was buried under the same job_id, which would take both away.
     redis.call('HDEL', claims, tag)
     if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+    local _, _, _, holds = parts_of(record)
+    let_go(incarnation .. '/' .. tag, holds, 'unstarted')
     replies[#replies + 1] = 1
   else
     replies[#replies + 1] = 2

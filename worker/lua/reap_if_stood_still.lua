@@ -45,6 +45,8 @@ local function place(tag)
   return tonumber(call), tonumber(n)
 end
 
+-- include claims
+
 -- The last one returned is next in line: the one that was claimed first must be returned last.
 local tags = redis.call('HKEYS', claims)
 table.sort(tags, function(a, b)
@@ -55,8 +57,7 @@ table.sort(tags, function(a, b)
 end)
 
 for _, tag in ipairs(tags) do
-  local list, job_id, claimed_ms, raw =
-    string.match(redis.call('HGET', claims, tag), '^([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')
+  local list, job_id, claimed_ms, holds, raw = parts_of(redis.call('HGET', claims, tag))
   redis.call('RPUSH', list, raw)
   local is_second = job_id ~= '' and redis.call('HGET', running, job_id) ~= incarnation .. '/' .. tag
   if not is_second then
@@ -66,6 +67,8 @@ for _, tag in ipairs(tags) do
     redis.call('EXPIRE', attempts, ttl)
     if job_id ~= '' then redis.call('HDEL', running, job_id) end
   end
+  -- What could be read was started as soon as it was claimed: the runtime may be busy with it still.
+  let_go(incarnation .. '/' .. tag, holds, job_id == '' and 'unstarted' or 'on')
 end
 redis.call('DEL', claims)
 redis.call('SREM', claimants, incarnation)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] claims of this incarnation   KEYS[2] jobs that wait   KEYS[3] incarnations that hold claims   KEYS[4] jobs that run
 -- ARGV[1] prefix of all keys           ARGV[2] the incarnation   ARGV[3] settled_ttl_seconds
--- ARGV[4..] for each job: tag, job_id, delay in ms, attempt as JSON
+-- ARGV[4..] for each job: tag, job_id, delay in ms, attempt as JSON, how what it holds is let go (claims.lua), tokens spent
 --
 -- Returns for each job: 1 it waits, 0 the claim is gone. A repeat finds no claim and changes nothing, and finds its attempt in
 -- the ledger, by which it knows that it was done.
@@ -12,18 +12,21 @@ local prefix, incarnation, ttl = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- include claims
+
 local replies = {}
-for i = 4, #ARGV, 4 do
+for i = 4, #ARGV, 6 do
   local tag, job_id = ARGV[i], ARGV[i + 1]
   local attempts, claim = prefix .. 'attempts:' .. job_id, incarnation .. '/' .. tag
   local record = redis.call('HGET', claims, tag)
   if record then
-    local list, raw = string.match(record, '^([^\n]*)\n[^\n]*\n[^\n]*\n(.*)$')
+    local list, _, _, holds, raw = parts_of(record)
     redis.call('ZADD', waiting, now_ms + ARGV[i + 2], claim .. '\n' .. list .. '\n' .. raw)
     redis.call('RPUSH', attempts, ARGV[i + 3])
     redis.call('EXPIRE', attempts, ttl)
     redis.call('HDEL', claims, tag)
     if redis.call('HGET', running, job_id) == claim then redis.call('HDEL', running, job_id) end
+    let_go(claim, holds, ARGV[i + 4], ARGV[i + 5])
   end
   local is_done = record or redis.call('LPOS', attempts, ARGV[i + 3])
   replies[#replies + 1] = is_done and 1 or 0

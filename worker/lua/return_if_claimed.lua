@@ -9,13 +9,23 @@
 local claims, claimants, running = KEYS[1], KEYS[2], KEYS[3]
 local prefix, incarnation, ttl = ARGV[1], ARGV[2], ARGV[3]
 
+-- include claims
+
+-- A probe lets the next one go first, so that no single job can hold a circuit open.
+local function put_back(list, raw, was_probe)
+  local following = was_probe and redis.call('RPOP', list)
+  redis.call('RPUSH', list, raw)
+  if following then redis.call('RPUSH', list, following) end
+end
+
 local replies = {}
 for i = 4, #ARGV, 2 do
   local tag, attempt = ARGV[i], ARGV[i + 1]
   local record = redis.call('HGET', claims, tag)
   if record then
-    local list, job_id, raw = string.match(record, '^([^\n]*)\n([^\n]*)\n[^\n]*\n(.*)$')
-    redis.call('RPUSH', list, raw)
+    local list, job_id, _, holds, raw = parts_of(record)
+    local probed = select(5, holdings(holds))
+    put_back(list, raw, attempt == '' and probed and probed ~= '-')
     redis.call('HDEL', claims, tag)
     if job_id ~= '' then
       if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
@@ -24,6 +34,7 @@ for i = 4, #ARGV, 2 do
         redis.call('EXPIRE', prefix .. 'attempts:' .. job_id, ttl)
       end
     end
+    let_go(incarnation .. '/' .. tag, holds, attempt == '' and 'unstarted' or 'on')
   end
   replies[#replies + 1] = record and 1 or 0
 end

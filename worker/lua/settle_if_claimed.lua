@@ -4,7 +4,8 @@
 -- KEYS[4] jobs that run
 -- ARGV[1] prefix of all keys           ARGV[2] the incarnation
 -- ARGV[3] result_ttl_seconds           ARGV[4] settled_ttl_seconds
--- ARGV[5..] for each job: tag, job_id, model, status, fingerprint, result as JSON, 1 if a cancellation is to be heeded
+-- ARGV[5..] for each job: tag, job_id, model, status, fingerprint, result as JSON, 1 if a cancellation is to be heeded,
+--           what the claim holds, how that is let go (claims.lua), tokens spent, those of its prompt
 --
 -- Returns for each job: 1 settled, 0 was settled before by another claim (this one is dropped), -1 the claim is gone,
 -- 2 nothing was done, since the job was cancelled meanwhile and this is not the result that says so.
@@ -16,9 +17,12 @@ local claims, settlements, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local prefix, incarnation = ARGV[1], ARGV[2]
 local result_ttl, settled_ttl = ARGV[3], ARGV[4]
 
-local function drop(tag, job_id)
+-- include claims
+
+local function drop(tag, job_id, ...)
   redis.call('HDEL', claims, tag)
   if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+  let_go(incarnation .. '/' .. tag, ...)
 end
 
 -- A run that was written down as lost may have turned out to have ended, after its ledger was read for this result.
@@ -35,13 +39,13 @@ local function with_late_attempts(job_id, result)
   return result
 end
 
-local function settle(tag, job_id, model, status, fingerprint, result, heed_cancel)
+local function settle(tag, job_id, model, status, fingerprint, result, heed_cancel, ...)
   local marker = prefix .. 'settled:' .. job_id
   local claim = incarnation .. '/' .. tag
   local settled_under = redis.call('HGET', marker, 'claim')
   if redis.call('HEXISTS', claims, tag) == 0 then return settled_under == claim and 1 or -1 end
   if settled_under and settled_under ~= claim then
-    drop(tag, job_id)
+    drop(tag, job_id, ...)
     return 0
   end
   result = with_late_attempts(job_id, result)
@@ -60,14 +64,14 @@ local function settle(tag, job_id, model, status, fingerprint, result, heed_canc
   redis.call('EXPIRE', marker, settled_ttl)
   redis.call('SET', prefix .. 'result:' .. job_id, result, 'EX', result_ttl)
   redis.call('DEL', prefix .. 'attempts:' .. job_id)
-  drop(tag, job_id)
+  drop(tag, job_id, ...)
   return 1
 end
 
 local replies = {}
-for i = 5, #ARGV, 7 do
-  replies[#replies + 1] =
-    settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+local WORDS = 11
+for i = 5, #ARGV, WORDS do
+  replies[#replies + 1] = settle(unpack(ARGV, i, i + WORDS - 1))
 end
 if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
 return replies

@@ -1,4 +1,5 @@
--- Included: what a job_id says of a job that is to be claimed. Expects the locals prefix, incarnation and running.
+-- Included: what a job_id says of a job that is to be claimed. Expects the locals prefix, incarnation and running,
+-- and claims included.
 
 -- How a job stands with others of its id, and what it has to be compared with: a fingerprint, or bytes that are claimed elsewhere.
 local function standing_among_others(tag, job_id)
@@ -8,21 +9,11 @@ local function standing_among_others(tag, job_id)
   if holder and holder ~= incarnation .. '/' .. tag then
     local holder_incarnation, holder_tag = string.match(holder, '^(.*)/([^/]*)$')
     local record = redis.call('HGET', prefix .. 'claims:' .. holder_incarnation, holder_tag)
-    if record then return 'held', string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') end
+    if record then return 'held', select(5, parts_of(record)) end
   end
   return '', ''
 end
 
 local function is_cancelled(job_id)
   return redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1
-end
-
--- A crash is a run that ended with its worker's process or its model's. The texts are ours: no customer's word is in a ledger.
-local function crashes(attempts)
-  local count = 0
-  for _, attempt in ipairs(attempts) do
-    if string.find(attempt, '"code":"worker_lost"', 1, true)
-      or string.find(attempt, '"code":"runtime_model_crashed"', 1, true) then count = count + 1 end
-  end
-  return count
 end

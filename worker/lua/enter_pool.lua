@@ -1,0 +1,30 @@
+-- Sets a pool's limits: the newest start wins.
+--
+-- KEYS[1] the pool (hash)
+-- ARGV[1] prefix of all keys   ARGV[2] worker_id   ARGV[3] the pool
+-- ARGV[4..] field, value, …
+--
+-- Returns the limits that were replaced as field, value, …; nothing where there were none or they were the same. A repeat
+-- finds its own.
+
+local prefix, incarnation, pool = ARGV[1], ARGV[2], ARGV[3]
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local replaced = {}
+local is_there = redis.call('EXISTS', KEYS[1]) == 1
+for i = 4, #ARGV, 2 do
+  local before = redis.call('HGET', KEYS[1], ARGV[i])
+  if is_there and before ~= ARGV[i + 1] then
+    replaced[#replaced + 1] = ARGV[i]
+    replaced[#replaced + 1] = before or ''
+  end
+  redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+end
+redis.call('HSET', KEYS[1], 'set_by', ARGV[2], 'set_at', string.format('%d', now_ms))
+redis.call('EXPIRE', KEYS[1], 86400)
+
+-- include pool
+
+if #replaced > 0 then call_who_waits() end
+return replaced

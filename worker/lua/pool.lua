@@ -1,0 +1,228 @@
+-- Included: what a pool grants, in one place. Expects the locals prefix, incarnation, now_ms and pool (its name).
+--
+-- A slot, a request and tokens are granted together or not at all; who is refused hears which limit it was and when to ask
+-- again. Slots are members of a sorted set by the time at which they lapse at the latest, so that what a dead holder leaves
+-- behind comes back by itself. All times are Redis' own.
+
+local MINUTE_MS = 60000
+local RECENTLY_MS = 60000    -- How long a model that had work has a slot kept for it.
+local BORROWED_SHARE = 0.25  -- So much of a pool can always be borrowed, however many models have slots kept.
+local BURST_SHARE = 1 / 6    -- Tokens of ten seconds may be taken at once: five minutes then stay within 5 % of the limit.
+local TOKENS_PER_BYTE = 0.25 -- The estimate of a prompt before its model has shown its true counts.
+local PATIENCE_MS = 100      -- Who waits less lets others go first: handing a slot over costs more than keeping it busy.
+local CALL_MS = 250          -- Who is called and does not come loses its turn: it may be dead.
+local MOST_CALLED = 16
+local SLOTS_LOOK_MS = 5000
+local FIRST = -1e15          -- Put before the time of those who wait for a slot that is kept for their model.
+
+local pool_key = prefix .. 'pool:' .. pool
+local slots, grants, waiters = pool_key .. ':slots', pool_key .. ':grants', pool_key .. ':waiting'
+local active, tokens = pool_key .. ':active', pool_key .. ':tokens'
+
+local limits = redis.call('HMGET', pool_key, 'max_concurrency', 'level', 'requests_per_minute', 'tokens_per_minute',
+  'kept_slots')
+local limit = math.min(tonumber(limits[1]) or 1, tonumber(limits[2]) or math.huge)
+local requests_per_minute, tokens_per_minute = tonumber(limits[3]), tonumber(limits[4])
+local kept_by_model = cjson.decode(limits[5] or '{}')
+
+redis.call('ZREMRANGEBYSCORE', slots, '-inf', now_ms)
+local used, used_by = 0, {}
+for _, member in ipairs(redis.call('ZRANGE', slots, 0, -1)) do
+  local model = string.match(member, '^(%S+) ')
+  used, used_by[model] = used + 1, (used_by[model] or 0) + 1
+end
+
+local requests_left = math.huge
+if requests_per_minute then
+  redis.call('ZREMRANGEBYSCORE', grants, '-inf', now_ms - MINUTE_MS)
+  requests_left = requests_per_minute - redis.call('ZCARD', grants)
+end
+
+local function kept(model)
+  return tonumber(kept_by_model[model]) or 1
+end
+
+-- Idle slots that are kept for models that had work lately.
+local active_models
+local function kept_for_others(model)
+  if not active_models then
+    active_models = redis.call('ZRANGEBYSCORE', active, now_ms - RECENTLY_MS, '+inf')
+  end
+  local sum = 0
+  for _, other in ipairs(active_models) do
+    if other ~= model then sum = sum + math.max(0, kept(other) - (used_by[other] or 0)) end
+  end
+  return math.min(sum, math.floor(limit * (1 - BORROWED_SHARE)))
+end
+
+local function is_below_its_share(model)
+  return (used_by[model] or 0) < kept(model)
+end
+
+-- Those who wait, longest first, but for this one and for who was called and did not come: {entitled, is to be let first}.
+local others_waiting
+local function who_waits()
+  if others_waiting then return others_waiting end
+  others_waiting = {}
+  local found = redis.call('ZRANGE', waiters, 0, MOST_CALLED, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local name, score = found[i], tonumber(found[i + 1])
+    if name ~= incarnation then
+      local called = tonumber(redis.call('GETEX', pool_key .. ':turn:' .. name))
+      if called and now_ms - called > CALL_MS then
+        redis.call('ZREM', waiters, name)
+        redis.call('DEL', pool_key .. ':turn:' .. name)
+      else
+        local is_entitled = score < 0
+        local since = is_entitled and score - FIRST or score
+        others_waiting[#others_waiting + 1] =
+          {name = name, is_entitled = is_entitled, since = since, is_called = called and true or false,
+            goes_first = is_entitled or called or now_ms - since >= PATIENCE_MS}
+      end
+    end
+  end
+  return others_waiting
+end
+
+local own_score = tonumber(redis.call('ZSCORE', waiters, incarnation))
+local was_granted = false
+
+-- How many of those who wait come before this one.
+local function ahead(is_entitled)
+  local own_since
+  if was_granted or not own_score then own_since = now_ms + 1
+  else own_since = own_score < 0 and own_score - FIRST or own_score end
+  local count = 0
+  for _, other in ipairs(who_waits()) do
+    if is_entitled then
+      if other.is_entitled and other.since < own_since then count = count + 1 end
+    elseif other.is_entitled or (other.goes_first and other.since < own_since) then
+      count = count + 1
+    end
+  end
+  return count
+end
+
+-- The limit that stands in the way of one more inference of a model, nil for none.
+local function limit_in_the_way(model)
+  local is_entitled = is_below_its_share(model)
+  local free = limit - used
+  if free > 0 and not is_entitled then free = free - kept_for_others(model) end
+  if free <= 0 then return 'slots' end
+  if requests_left <= 0 then return 'requests' end
+  if math.min(free, requests_left) <= ahead(is_entitled) then return 'turn' end
+  return nil
+end
+
+local function grant(model, claim, lapse_ms)
+  redis.call('ZADD', slots, lapse_ms, model .. ' ' .. claim)
+  used, used_by[model] = used + 1, (used_by[model] or 0) + 1
+  if requests_per_minute then
+    redis.call('ZADD', grants, now_ms, claim)
+    requests_left = requests_left - 1
+  end
+  was_granted = true
+end
+
+-- What is kept is renewed with it: a slot's set lives as long as its last slot.
+local function keep_grants()
+  local last = redis.call('ZRANGE', slots, -1, -1, 'WITHSCORES')
+  if last[2] then redis.call('PEXPIREAT', slots, string.format('%d', tonumber(last[2]) + 1)) end
+  if requests_per_minute then redis.call('PEXPIRE', grants, MINUTE_MS) end
+end
+
+local function is_active(model)
+  redis.call('ZADD', active, now_ms, model)
+end
+
+-- Tokens: a bucket that refills all the time. What was used beyond a reservation makes it less than empty, and has to be
+-- refilled before more is granted; what was reserved and not used goes back in full.
+local burst = tokens_per_minute and tokens_per_minute * BURST_SHARE
+local level
+local function tokens_level()
+  if level then return level end
+  local state = redis.call('HMGET', tokens, 'level', 'at')
+  if not state[2] then
+    level = burst
+  else
+    level = tonumber(state[1])
+    local refill = (now_ms - tonumber(state[2])) * tokens_per_minute / MINUTE_MS
+    if level < burst then level = math.min(burst, level + refill) end
+  end
+  return level
+end
+
+local function tokens_needed(model, prompt_bytes, max_tokens)
+  local per_byte = tonumber(redis.call('HGET', tokens, 'per_byte:' .. model)) or TOKENS_PER_BYTE
+  return math.ceil(prompt_bytes * per_byte) + max_tokens
+end
+
+-- How long until so many tokens are there, in ms; 0 where they are. The model that has waited longest for tokens is not
+-- overtaken by those that need fewer.
+local function tokens_wait_ms(model, needed)
+  local first = redis.call('HMGET', tokens, 'first', 'first_until')
+  if first[1] and first[1] ~= model and now_ms < tonumber(first[2]) then
+    return math.max(1, tonumber(first[2]) - now_ms)
+  end
+  local missing = math.min(needed, burst) - tokens_level()
+  if missing <= 0 then
+    if first[1] == model then redis.call('HDEL', tokens, 'first', 'first_until') end
+    return 0
+  end
+  local wait = math.ceil(missing * MINUTE_MS / tokens_per_minute)
+  redis.call('HSET', tokens, 'first', model, 'first_until', string.format('%d', now_ms + wait + CALL_MS))
+  redis.call('EXPIRE', tokens, 86400)
+  return wait
+end
+
+local function take_tokens(needed)
+  level = tokens_level() - needed
+  redis.call('HSET', tokens, 'level', level, 'at', string.format('%d', now_ms))
+  redis.call('EXPIRE', tokens, 86400)
+end
+
+-- When a refused one is to ask again, in ms; -1: it is called, or finds out at its next look.
+local function ask_again_ms(limit_met)
+  if limit_met == 'slots' then
+    local first = redis.call('ZRANGE', slots, 0, 0, 'WITHSCORES')
+    return first[2] and math.min(SLOTS_LOOK_MS, math.max(1, tonumber(first[2]) - now_ms)) or -1
+  elseif limit_met == 'requests' then
+    -- Each who waits has a time of its own: the n-th asks when the n-th request leaves the minute.
+    local place = redis.call('ZRANK', waiters, incarnation) or 0
+    local oldest = redis.call('ZRANGE', grants, place, place, 'WITHSCORES')
+    return oldest[2] and math.max(1, tonumber(oldest[2]) + MINUTE_MS + 1 - now_ms) or SLOTS_LOOK_MS
+  end
+  return -1
+end
+
+-- A place in the line is kept until something is granted; it moves ahead or back as its models have their share or not.
+local function wait_in_line(is_entitled)
+  local since = now_ms
+  if own_score and not was_granted then since = own_score < 0 and own_score - FIRST or own_score end
+  local score = string.format('%d', (is_entitled and FIRST or 0) + since)
+  if own_score ~= tonumber(score) then redis.call('ZADD', waiters, score, incarnation) end
+  redis.call('EXPIRE', waiters, 3600)
+  redis.call('DEL', pool_key .. ':turn:' .. incarnation)
+  -- Asking for it makes the server tell this connection when somebody sets it (client-side caching).
+  redis.call('EXISTS', pool_key .. ':turn:' .. incarnation)
+end
+
+local function leave_the_line()
+  if own_score then
+    redis.call('ZREM', waiters, incarnation)
+    redis.call('DEL', pool_key .. ':turn:' .. incarnation)
+  end
+end
+
+-- Calls as many of those who wait as there is room for.
+local function call_who_waits()
+  local free = math.min(limit - used, requests_left)
+  if free <= 0 then return end
+  for _, other in ipairs(who_waits()) do
+    if free <= (other.is_entitled and 0 or kept_for_others('')) then return end
+    if not other.is_called then
+      redis.call('SET', pool_key .. ':turn:' .. other.name, string.format('%d', now_ms), 'PX', MINUTE_MS)
+    end
+    free = free - 1
+  end
+end
