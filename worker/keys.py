@@ -20,6 +20,16 @@ key, after the namespace               type    lives                   written b
 ``dead-letters``                       stream  trimmed by operators    workers                    operators
 ``worker:<worker_id>``                 hash    3 heartbeats            that worker                routing, operators
 ``workers``                            zset    registry                workers                    routing, operators
+``model:<model>:workers``              zset    registry                workers                    routing, operators
+``models``                             hash    registry                workers                    gateway, operators
+``declared``                           zset    registry                workers                    workers
+``paused``                             set     registry                operators                  workers, operators
+``pauses``                             hash    registry                operators                  operators
+``explained``                          string  50 seconds              workers                    workers
+``circuit:<endpoint_id>:<model_name>`` hash    1 day, or while forced  workers, operators         workers, operators
+``pool:<name>``                        hash    1 day after a claim     workers                    workers, operators
+``pool:<name>:slots``                  zset    while there are slots   workers                    workers, operators
+``pool:<name>:grants``                 zset    1 minute                workers                    workers, operators
 ====================================== ======= ======================= ========================== =======================
 """
 
@@ -122,3 +132,48 @@ class Keys:
     def workers(self) -> str:
         """Return the worker ids by their last heartbeat (Redis' unix ms)."""
         return f"{self.namespace}:workers"
+
+    def model_workers(self, model: str) -> str:
+        """Return the worker ids that are able to run a model, by their last heartbeat."""
+        return f"{self.namespace}:model:{model}:workers"
+
+    @property
+    def models(self) -> str:
+        """Return what gateways need to check jobs: public name to JSON."""
+        return f"{self.namespace}:models"
+
+    @property
+    def declared(self) -> str:
+        """Return the public names by when a worker last declared them (Redis' unix ms)."""
+        return f"{self.namespace}:declared"
+
+    @property
+    def paused(self) -> str:
+        """Return the public names of which no worker takes jobs, by an operator's word."""
+        return f"{self.namespace}:paused"
+
+    @property
+    def pauses(self) -> str:
+        """Return why each of ``paused`` is: public name to JSON."""
+        return f"{self.namespace}:pauses"
+
+    @property
+    def explained(self) -> str:
+        """Return who has logged last why jobs wait."""
+        return f"{self.namespace}:explained"
+
+    def circuit(self, endpoint_id: str, model_name: str) -> str:
+        """Return the circuit of an endpoint's Triton model."""
+        return f"{self.namespace}:circuit:{endpoint_id}:{model_name}"
+
+    def pool(self, name: str) -> str:
+        """Return the limits of a GPU pool that are in force, and its levels."""
+        return f"{self.namespace}:pool:{name}"
+
+    def pool_slots(self, name: str) -> str:
+        """Return the slots of a pool that are taken, by when each lapses at the latest (Redis' unix ms)."""
+        return f"{self.namespace}:pool:{name}:slots"
+
+    def pool_grants(self, name: str) -> str:
+        """Return the requests that a pool granted, by when (Redis' unix ms)."""
+        return f"{self.namespace}:pool:{name}:grants"
