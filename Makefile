@@ -20,8 +20,8 @@ PYTHON_FITS := import sys, venv, ensurepip; sys.version_info[:2] in ((3, 11), (3
 # dev is what make setup installs; worker and build are what the Dockerfile installs and builds with.
 LOCKS := dev worker build
 COMPILE := UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-COMPILE_dev := pyproject.toml --extra demo --group dev
-COMPILE_worker := pyproject.toml
+COMPILE_dev := pyproject.toml --extra demo --extra otel --group dev
+COMPILE_worker := pyproject.toml --extra otel
 COMPILE_build := --group build
 
 .PHONY: help

@@ -1,6 +1,7 @@
 """docs/configuration.md, written from the settings' own types: `python -m settings.reference > docs/configuration.md`."""
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
@@ -12,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from settings.fields import Section, Shown
+from settings.presets import PRESETS
 from settings.refusals import NOT_YET, NotYet
 from settings.schema import Settings
 
@@ -81,7 +83,15 @@ password are never shown.
 
 def render_reference() -> str:
     """The whole page as Markdown, ending in one newline."""
-    return "\n".join([_INTRO, *_not_yet(), *_section(Settings, ""), ""]).rstrip("\n") + "\n"
+    return "\n".join([_INTRO, *_not_yet(), *_section(Settings, ""), *_presets()]).rstrip("\n") + "\n"
+
+
+def _presets() -> Iterator[str]:
+    yield "## Presets\n"
+    yield "What each value of `runtime_config.preset` stands for. A field that is written wins over the preset's; mappings are"
+    yield "laid over each other entry by entry, and an entry that is written as null takes the preset's away.\n"
+    for name, fields in PRESETS.items():
+        yield f"`{name}`:\n\n```json runtime_config\n{json.dumps(fields, indent=2)}\n```\n"
 
 
 def _not_yet() -> Iterator[str]:

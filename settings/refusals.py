@@ -22,8 +22,6 @@ class NotYet:
 
 # The one list: what a later version honours is a row less here. A field of runtime_config counts in `models` too.
 NOT_YET = (
-    NotYet("runtime_config.transport", ("generate",)),
-    NotYet("runtime_config.preset"),
     NotYet("runtime_config.kind", ("tensors",)),
     NotYet("runtime_config.chat_template"),
     NotYet("metrics_address"),

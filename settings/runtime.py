@@ -1,11 +1,12 @@
 """How one Triton model is spoken to, and over what connection."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from settings.fields import (
@@ -23,6 +24,7 @@ from settings.fields import (
     refuse,
     refuse_if_above,
 )
+from settings.presets import PresetName, expanded
 
 Constant = bool | int | float | str | tuple["Constant", ...]
 
@@ -41,6 +43,13 @@ def _not_stream(name: str) -> str:
     if name.lower() == "stream":
         raise PydanticCustomError("refused", "streaming is not supported: no job may ask for it")
     return name
+
+
+OptionName = Annotated[ParameterName, AfterValidator(_not_stream)]
+OptionType = Literal[
+    "BOOL", "BYTES", "INT32", "INT64", "UINT32", "UINT64", "FP32", "FP64",
+    "BOOL[]", "BYTES[]", "INT32[]", "INT64[]", "UINT32[]", "UINT64[]", "FP32[]", "FP64[]",
+]  # fmt: skip
 
 
 class RuntimeConfig(Section):
@@ -80,26 +89,55 @@ class RuntimeConfig(Section):
     ] = Field(default={}, validate_default=True)
     """Inputs sent with every request: true or false, number, text, or a list of these."""
     options: Annotated[
-        FrozenMapping[Annotated[ParameterName, AfterValidator(_not_stream)], TensorName],
+        FrozenMapping[OptionName, TensorName],
         Shown(kind="mapping of parameter name to tensor name"),
     ] = Field(default={}, validate_default=True)
     """Which entry of a job's `parameters` goes into which input. One that is not listed is refused, unless
     `options_json_input` takes it."""
     options_json_input: TensorName | None = None
     """BYTES input that takes all of a job's `parameters`, and `max_tokens`, as one JSON text."""
+    options_json_parameters: Annotated[
+        FrozenMapping[OptionName, OptionType] | None, Shown(kind="mapping of parameter name to datatype")
+    ] = None
+    """Which entries of a job's `parameters` may go into `options_json_input`, and the datatype that each one's value must
+    fit: `BOOL`, `BYTES` (text), `INT32`, `INT64`, `UINT32`, `UINT64`, `FP32` or `FP64`, with `[]` behind it where a list
+    will do too. Not set: any entry, unchecked."""
     transport: Literal["auto", "infer", "generate"] = "auto"
     """Endpoint of Triton that is called: `infer`, `generate`, or what the model's own configuration needs."""
-    preset: Literal["vllm", "tensorrt_llm"] | None = None
-    """Names a known kind of model whose fields need not be written."""
+    preset: PresetName | None = None
+    """Names a known kind of model whose fields need not be written; those that are written win."""
     kind: Literal["text", "tensors"] = "text"
     """Whether jobs carry a prompt or tensors."""
     chat_template: str | None = None
     """Jinja template that makes a prompt of chat messages."""
 
+    _written: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def written(self) -> Mapping[str, Any]:
+        """The fields as they were written, without what a preset or a default adds."""
+        return self._written
+
+    @property
+    def parameters(self) -> frozenset[str] | None:
+        """Which `parameters` a job may have; None where it may have any."""
+        if self.options_json_input is not None and self.options_json_parameters is None:
+            return None
+        return frozenset(self.options) | frozenset(self.options_json_parameters or ())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_its_preset(cls, written: Any, handler: Callable[[Any], Self]) -> Self:
+        if not isinstance(written, Mapping):
+            return handler(written)
+        config = handler(expanded(written))
+        config._written = MappingProxyType(dict(written))  # noqa: SLF001 - our own class; a validator has no self yet
+        return config
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         refuse_if_above(self, ("connect_timeout_seconds", "timeout_seconds"))
-        refuse([*_repeated(dict(self._inputs())), *_repeated(dict(self._outputs())), *self._no_way_for_max_tokens()])
+        refuse([*_repeated(dict(self._inputs())), *_repeated(dict(self._outputs())), *self._options_without_a_way()])
         return self
 
     def _inputs(self) -> Iterator[tuple[tuple[str, ...], str | None]]:
@@ -118,9 +156,16 @@ class RuntimeConfig(Section):
         ):
             yield (field,), getattr(self, field)
 
-    def _no_way_for_max_tokens(self) -> Iterator[Refusal]:
-        if self.max_tokens_input_name is None and self.options_json_input is None:
+    def _options_without_a_way(self) -> Iterator[Refusal]:
+        if self.options_json_input is not None:
+            if "max_tokens" in (self.options_json_parameters or ()):
+                at = ("options_json_parameters", "max_tokens")
+                yield Refusal(at, None, "is no parameter: a job's own max_tokens goes there")
+            return
+        if self.max_tokens_input_name is None:
             yield Refusal(("max_tokens_input_name",), None, "may be null only where options_json_input is set")
+        if self.options_json_parameters is not None:
+            yield Refusal(("options_json_parameters",), None, "has no use without options_json_input")
 
 
 def _repeated(names: Mapping[tuple[str, ...], str | None]) -> Iterator[Refusal]:

@@ -180,7 +180,7 @@ class Settings(Section):
             Refusal((str(n),), o, "is not in supported_models") for n, o in overrides.items() if n not in supported
         ]
         base = info.data.get("runtime_config")
-        inherited = {n: getattr(base, n) for n in base.model_fields_set} if base else {"model_name": "unknown"}
+        inherited = base.written if base else {"model_name": "unknown"}
         merged = {n: {**inherited, **o} if isinstance(o, Mapping) else o for n, o in overrides.items()}
         return validated(handler, merged, strangers)
 

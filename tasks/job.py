@@ -93,19 +93,20 @@ Unstreamed = Annotated[bool, AfterValidator(_not_streamed), WithJsonSchema({"typ
 ContractVersion = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"type": "integer", "const": 1})]
 
 
-class GenerateJob(BaseModel):
-    """One text generation, as asked for by the gateway."""
-
+class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Addressed(_Wire):
+    """Whose the job is: the first fields of a job of any kind."""
 
     job_id: Annotated[JobId, Field(description="Given by the gateway; the idempotency key.")]
     model: Annotated[PublicName, Field(description="The public name of the model.")]
-    prompt: Annotated[str, Field(min_length=1, repr=False, description="At most max_prompt_bytes of UTF-8.")]
-    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX, description="At most the model's limit.")]
-    parameters: Annotated[
-        dict[str, Annotated[JsonValue, AfterValidator(_finite)]],
-        Field(description="Generation parameters; each must be mapped by the model's configuration."),
-    ] = {}
+
+
+class Attended(_Wire):
+    """How the job is handled: the last fields of a job of any kind."""
+
     stream: Annotated[Unstreamed, Field(description="Anything else is streaming_not_supported.")] = False
     expires_at: Annotated[Time | None, Field(description="The job is not started after it.")] = None
     tenant: Annotated[Label | None, Field(description="Echoed in the result.")] = None
@@ -115,3 +116,16 @@ class GenerateJob(BaseModel):
     enqueued_at: Annotated[Time | None, Field(description="Used for the queue-time figures.")] = None
     traceparent: Annotated[TraceParent | None, Field(description="W3C trace context, passed on to Triton.")] = None
     version: Annotated[ContractVersion, Field(description="The version of this contract.")] = 1
+
+
+class _Prompted(_Wire):
+    prompt: Annotated[str, Field(min_length=1, repr=False, description="At most max_prompt_bytes of UTF-8.")]
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX, description="At most the model's limit.")]
+    parameters: Annotated[
+        dict[str, Annotated[JsonValue, AfterValidator(_finite)]],
+        Field(description="Generation parameters; each must be mapped by the model's configuration."),
+    ] = {}
+
+
+class GenerateJob(Attended, _Prompted, Addressed):  # pydantic takes the fields of the last one first
+    """One text generation, as asked for by the gateway."""

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 PATTERN: Final = (
@@ -51,5 +52,11 @@ def to_ms(moment: datetime) -> int:
 
 def from_ms(unix_ms: int) -> str:
     """Return unix milliseconds as text, such as ``2026-11-30T10:00:00.000Z``."""
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=unix_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(unix_ms, 1000)
+    return f"{_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=16)  # The times of a second's jobs have the second in common.
+def _second(unix_seconds: int) -> str:
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=unix_seconds)
+    return moment.isoformat(timespec="seconds").removesuffix("+00:00")

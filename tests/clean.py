@@ -13,7 +13,9 @@ LASTING = (
     "workers",
     "models",
     "model:*:workers",
+    "declared",
     "paused",
+    "pauses",
 )
 
 # What is empty when nothing runs, whatever its time to live.

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from tasks.errors import Again, ErrorCode, JobError, ModelCrashed
+from tasks.errors import Again, ErrorCode, JobError, ModelCrashed, ModelNotReady, QueueFull
 from tasks.generate import Clock
 
 FIRST_PAUSE_MS: Final = 250.0
@@ -31,6 +31,13 @@ class Standing(StrEnum):
     PAUSED = "paused"
 
 
+class Cause(StrEnum):
+    """What is behind a pause for ``runtime_unavailable``, where it is known: operators mend each elsewhere."""
+
+    NOT_READY = "not_ready"
+    QUEUE_FULL = "queue_full"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelState:
     """A model's standing; ``look_at_ms`` (monotonic) is when it is looked at next, ``strikes`` the failures in a row."""
@@ -39,6 +46,17 @@ class ModelState:
     reason: ErrorCode | None = None
     strikes: int = 0
     look_at_ms: float = 0.0
+    cause: Cause | None = None
+
+
+def cause_of(error: JobError) -> Cause | None:
+    """Return what is behind an error, where its code does not say it."""
+    match error:
+        case ModelNotReady():
+            return Cause.NOT_READY
+        case QueueFull():
+            return Cause.QUEUE_FULL
+    return None
 
 
 def paused(state: ModelState, reason: ErrorCode, now_ms: float, draw: Callable[[], float]) -> ModelState:
@@ -114,7 +132,9 @@ class ModelGate:
     def _pause(self, model: str, state: ModelState, error: JobError) -> None:
         if state.standing is Standing.PAUSED and state.look_at_ms > self._clock.monotonic_ms():
             return  # Of many inferences that fail together, only the first makes the pause longer.
-        self._states[model] = paused(state, error.code, self._clock.monotonic_ms(), self._draw)
-        if state.standing is not Standing.PAUSED or state.reason is not error.code:
-            log.warning("model.paused", model=model, code=error.code, upstream_status=error.upstream_status)
+        cause = cause_of(error)
+        self._states[model] = replace(paused(state, error.code, self._clock.monotonic_ms(), self._draw), cause=cause)
+        if (state.standing, state.reason, state.cause) != (Standing.PAUSED, error.code, cause):
+            status = error.upstream_status
+            log.warning("model.paused", model=model, code=error.code, cause=cause, upstream_status=status)
             self._on_change()

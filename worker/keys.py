@@ -20,6 +20,21 @@ key, after the namespace               type    lives                   written b
 ``dead-letters``                       stream  trimmed by operators    workers                    operators
 ``worker:<worker_id>``                 hash    3 heartbeats            that worker                routing, operators
 ``workers``                            zset    registry                workers                    routing, operators
+``model:<model>:workers``              zset    registry                workers                    routing, operators
+``models``                             hash    registry                workers                    gateway, operators
+``declared``                           zset    registry                workers                    workers
+``paused``                             set     registry                operators                  workers, operators
+``pauses``                             hash    registry                operators                  operators
+``explained``                          string  50 seconds              workers                    workers
+``circuit:<endpoint_id>:<model_name>`` hash    1 day, or while forced  workers, operators         workers, operators
+``pool:<name>``                        hash    1 day after a claim     workers                    workers, operators
+``pool:<name>:slots``                  zset    while there are slots   workers                    workers, operators
+``pool:<name>:grants``                 zset    1 minute                workers                    workers, operators
+``pool:<name>:active``                 zset    1 day                   workers                    workers
+``pool:<name>:waiting``                zset    1 hour                  workers                    workers
+``pool:<name>:turn:<incarnation>``     string  1 minute                workers                    the worker that is called
+``probes:<endpoint_id>:<model_name>``  zset    as its last slot        workers                    workers
+``alone:<endpoint_id>:<model_name>``   string  1 day                   workers                    workers
 ====================================== ======= ======================= ========================== =======================
 """
 
@@ -123,32 +138,56 @@ class Keys:
         """Return the worker ids by their last heartbeat (Redis' unix ms)."""
         return f"{self.namespace}:workers"
 
-    def pool(self, name: str) -> str:
-        """Return a pool's limits: max_concurrency, requests_per_minute, tokens_per_minute, kept_slots, level, …."""
-        return f"{self.namespace}:pool:{name}"
+    def model_workers(self, model: str) -> str:
+        """Return the worker ids that are able to run a model, by their last heartbeat."""
+        return f"{self.namespace}:model:{model}:workers"
 
-    def pool_slots(self, name: str) -> str:
-        """Return a pool's slots that are taken: ``<public model> <incarnation>/<tag>`` by when they lapse (Redis' unix ms)."""
-        return f"{self.pool(name)}:slots"
+    @property
+    def models(self) -> str:
+        """Return what gateways need to check jobs: public name to JSON."""
+        return f"{self.namespace}:models"
 
-    def pool_grants(self, name: str) -> str:
-        """Return the requests that a pool granted in the last minute: ``<incarnation>/<tag>`` by when."""
-        return f"{self.pool(name)}:grants"
-
-    def pool_tokens(self, name: str) -> str:
-        """Return a pool's bucket of tokens (level, at, first, first_until), and ``per_byte:<public model>``."""
-        return f"{self.pool(name)}:tokens"
-
-    def pool_waiting(self, name: str) -> str:
-        """Return the incarnations that wait for a pool's slots or requests, by since when."""
-        return f"{self.pool(name)}:waiting"
-
-    def is_news(self, name: str) -> bool:
-        """Tell whether a change of a key may end a wait that no push ends: a turn, a circuit, a pause."""
-        rest = name.removeprefix(self.prefix)
-        return rest == "paused" or rest.startswith("circuit:") or (rest.startswith("pool:") and ":turn:" in rest)
+    @property
+    def declared(self) -> str:
+        """Return the public names by when a worker last declared them (Redis' unix ms)."""
+        return f"{self.namespace}:declared"
 
     @property
     def paused(self) -> str:
-        """Return the public names that an operator paused."""
+        """Return the public names of which no worker takes jobs, by an operator's word."""
         return f"{self.namespace}:paused"
+
+    @property
+    def pauses(self) -> str:
+        """Return why each of ``paused`` is: public name to JSON."""
+        return f"{self.namespace}:pauses"
+
+    @property
+    def explained(self) -> str:
+        """Return who has logged last why jobs wait."""
+        return f"{self.namespace}:explained"
+
+    def circuit(self, endpoint_id: str, model_name: str) -> str:
+        """Return the circuit of an endpoint's Triton model."""
+        return f"{self.namespace}:circuit:{endpoint_id}:{model_name}"
+
+    def pool(self, name: str) -> str:
+        """Return the limits of a GPU pool that are in force, and its levels."""
+        return f"{self.namespace}:pool:{name}"
+
+    def pool_slots(self, name: str) -> str:
+        """Return the slots of a pool that are taken, by when each lapses at the latest (Redis' unix ms)."""
+        return f"{self.namespace}:pool:{name}:slots"
+
+    def pool_grants(self, name: str) -> str:
+        """Return the requests that a pool granted, by when (Redis' unix ms)."""
+        return f"{self.namespace}:pool:{name}:grants"
+
+    def pool_waiting(self, name: str) -> str:
+        """Return the incarnations that wait for a pool's slots or requests, by since when (Redis' unix ms)."""
+        return f"{self.namespace}:pool:{name}:waiting"
+
+    def is_news(self, name: str) -> bool:
+        """Tell whether a change of a key may end a wait that no push ends: a turn, a circuit, a pause."""
+        kind, _, rest = name.removeprefix(self.prefix).partition(":")
+        return kind in {"paused", "circuit"} or (kind == "pool" and ":turn:" in rest)

@@ -1,11 +1,15 @@
 """What this run of the worker has done so far: the counters of its health key, and the log lines of single jobs."""
 
 from dataclasses import dataclass
+from logging import INFO
+from typing import Any
 
 import structlog
 
 from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement
 from tasks.errors import ErrorCode, JobError
+from tasks.reading import JobIdentity
+from tasks.result import GenerateResult
 from tasks.usage import Usage
 from worker.clock import RedisClock
 from worker.outcomes import SETTLED, SETTLED_BEFORE
@@ -38,49 +42,42 @@ class Tally:
 
     def committed(self, delivery: Delivery, outcome: Outcome | None, word: int) -> None:
         """Count one outcome, with the script's word for it; None is a job put back unstarted."""
-        about = log.bind(model=delivery.queue_model, tag=delivery.tag)
         match outcome:
-            case Settlement(identity, result, error):
-                about = about.bind(job_id=identity.job_id)
-                self._settlement(about, error, word)
-                if word != SETTLED and result.attempts:
-                    self._wasted(result.attempts[-1].usage)
-                if word == SETTLED:
-                    usage = result.usage.model_dump() if result.usage else None
-                    about.info("job.settled", status=result.status, usage=usage, **result.timings.model_dump())
+            case Settlement(identity, result, error) if word == SETTLED:
+                self._settled(error)
+                if log.is_enabled_for(INFO):  # There is one for each job: nobody gathers what nobody reads.
+                    log.info("job.settled", **_about(delivery, identity), **_figures(result))
+            case Settlement(identity, result):
+                self._wasted(result.attempts[-1].usage if result.attempts else None)
+                self._unsettled(_about(delivery, identity), word)
             case Retry(identity, attempt) if word != SETTLED:
                 self._wasted(attempt.usage)
-                self._claim_lost(about.bind(job_id=identity.job_id))
+                self._claim_lost(_about(delivery, identity))
             case Retry(identity, attempt, delay_ms, error):
                 self.retried_total += 1
                 self._wasted(attempt.usage)
                 self._failed(error)
-                about.info("job.delayed", job_id=identity.job_id, code=attempt.code, delay_ms=delay_ms)
+                log.info("job.delayed", **_about(delivery, identity), code=attempt.code, delay_ms=delay_ms)
             case Return(identity, error):
                 self.returned_total += 1
                 self._failed(error)
-                about.info("job.returned", job_id=identity.job_id, code=error.code)
+                log.info("job.returned", **_about(delivery, identity), code=error.code)
             case Duplicate(identity):
                 self.duplicates_total += 1
-                about.info("job.was_dropped", job_id=identity.job_id)
+                log.info("job.was_dropped", **_about(delivery, identity))
             case DeadLetter(reason):
                 self.dead_lettered_total += 1
-                about.warning("job.dead_lettered", reason=reason)
+                log.warning("job.dead_lettered", **_about(delivery), reason=reason)
             case None:
                 self.returned_total += 1
-                about.info("job.returned", code=None)
+                log.info("job.returned", **_about(delivery), code=None)
 
     def reaped(self, jobs: int) -> None:
         """Count the jobs of a dead run that went back to their queues."""
         self.claims_reaped_total += jobs
 
-    def _settlement(self, about: structlog.stdlib.BoundLogger, error: JobError | None, word: int) -> None:
-        if word == SETTLED_BEFORE:
-            self.duplicates_total += 1
-            about.warning("job.was_settled_before")
-        elif word != SETTLED:
-            self._claim_lost(about)
-        elif error is None:
+    def _settled(self, error: JobError | None) -> None:
+        if error is None:
             self.succeeded_total += 1
             self.consecutive_failures = 0
             self.last_success_at = self.redis_clock.now()
@@ -88,9 +85,16 @@ class Tally:
             self.failed_total += 1
             self._failed(error)
 
-    def _claim_lost(self, about: structlog.stdlib.BoundLogger) -> None:
+    def _unsettled(self, about: dict[str, str], word: int) -> None:
+        if word == SETTLED_BEFORE:
+            self.duplicates_total += 1
+            log.warning("job.was_settled_before", **about)
+        else:
+            self._claim_lost(about)
+
+    def _claim_lost(self, about: dict[str, str]) -> None:
         self.claims_lost_total += 1
-        about.warning("claim.was_lost")
+        log.warning("claim.was_lost", **about)
 
     def _failed(self, error: JobError) -> None:
         self.last_error_code = error.code
@@ -100,3 +104,19 @@ class Tally:
 
     def _wasted(self, usage: Usage | None) -> None:
         self.wasted_tokens_total += usage.total_tokens if usage else 0
+
+
+def _about(delivery: Delivery, identity: JobIdentity | None = None) -> dict[str, str]:
+    known = {"model": delivery.queue_model, "tag": delivery.tag}
+    return known if identity is None else {**known, "job_id": identity.job_id}
+
+
+def _figures(result: GenerateResult) -> dict[str, Any]:
+    usage, timings = result.usage, result.timings
+    return {
+        "status": result.status,
+        "usage": usage.model_dump() if usage else None,
+        "queued_ms": timings.queued_ms,
+        "pool_wait_ms": timings.pool_wait_ms,
+        "inference_ms": timings.inference_ms,
+    }

@@ -53,9 +53,8 @@ def _crashes_to_run_alone(settings: Settings) -> int:
 
 def _limits(settings: Settings, model: str) -> ModelLimits:
     config = settings.runtime_for(model)
-    takes_any = config.options_json_input is not None
     return ModelLimits(
         max_prompt_bytes=config.max_prompt_bytes,
         max_tokens_limit=config.max_tokens_limit,
-        parameters=None if takes_any else frozenset(config.options),
+        parameters=config.parameters,
     )

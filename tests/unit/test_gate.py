@@ -27,7 +27,7 @@ from tasks.errors import (
     UsageUnavailable,
 )
 from tests.fakes import FakeClock
-from worker.gate import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, ModelGate, ModelState, Standing, paused
+from worker.gate import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Cause, ModelGate, ModelState, Standing, paused
 
 A, B = "acme/a", "acme/b"
 draws = st.floats(0, 1, exclude_max=True)
@@ -132,6 +132,23 @@ class TestTheStart:
             1,
         )
         assert bench.gate.due() == [B]
+
+    @pytest.mark.parametrize(
+        ("error", "cause"),
+        [(ModelNotReady(), Cause.NOT_READY), (QueueFull(), Cause.QUEUE_FULL), (RuntimeUnavailable(), None)],
+    )
+    def test_what_is_behind_a_pause_is_known(self, error: JobError, cause: Cause | None) -> None:
+        """The three of one code are mended each elsewhere; when another one takes its place, that is told."""
+        bench = Bench()
+        bench.gate.looked_at(A, ContractMismatch())
+        bench.clock.pass_ms(1e9)
+        bench.gate.looked_at(A, error)
+        assert bench.gate.states()[A].cause is cause
+        bench.clock.pass_ms(1e9)
+        before = bench.changes
+        bench.gate.looked_at(A, RuntimeUnavailable())
+        assert bench.gate.states()[A].cause is None
+        assert bench.changes - before == (cause is not None)
 
     def test_when_all_are_open_nothing_is_due(self) -> None:
         """Ever."""

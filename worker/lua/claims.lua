@@ -18,10 +18,10 @@ local function holdings(holds)
 end
 
 -- An estimate follows the truth slowly enough that one strange prompt does not throw it off.
-local function learn_tokens_per_byte(tokens, model, prompt_tokens, prompt_bytes)
-  local before = tonumber(redis.call('HGET', tokens, 'per_byte:' .. model))
+local function learn_tokens_per_byte(pool_key, model, prompt_tokens, prompt_bytes)
+  local before = tonumber(redis.call('HGET', pool_key, 'per_byte:' .. model))
   local now = prompt_tokens / prompt_bytes
-  redis.call('HSET', tokens, 'per_byte:' .. model, before and before * 0.8 + now * 0.2 or now)
+  redis.call('HSET', pool_key, 'per_byte:' .. model, before and before * 0.8 + now * 0.2 or now)
 end
 
 -- What a claim holds goes back. how says what became of its inference:
@@ -32,17 +32,17 @@ local function let_go(claim, holds, how, spent, prompt_tokens)
   local pool, model, reserved, prompt_bytes, probed, beside_none = holdings(holds)
   if not pool then return end
   local key = prefix .. 'pool:' .. pool
-  if how ~= 'on' then redis.call('ZREM', key .. ':slots', model .. ' ' .. claim) end
+  if how ~= 'on' then redis.call('ZREM', key .. ':slots', model .. '\n' .. claim) end
   if how == 'unstarted' then redis.call('ZREM', key .. ':grants', claim) end
   if probed ~= '-' then redis.call('ZREM', prefix .. 'probes:' .. probed, claim) end
   if beside_none ~= '-' and redis.call('GET', prefix .. 'alone:' .. beside_none) == claim then
     redis.call('DEL', prefix .. 'alone:' .. beside_none)
   end
   if reserved ~= '0' then
-    redis.call('HINCRBYFLOAT', key .. ':tokens', 'level', reserved - (spent or 0))
+    redis.call('HINCRBYFLOAT', key, 'tokens_level', reserved - (spent or 0))
     prompt_tokens, prompt_bytes = tonumber(prompt_tokens or 0), tonumber(prompt_bytes)
     if prompt_tokens > 0 and prompt_bytes > 0 then
-      learn_tokens_per_byte(key .. ':tokens', model, prompt_tokens, prompt_bytes)
+      learn_tokens_per_byte(key, model, prompt_tokens, prompt_bytes)
     end
   end
 end

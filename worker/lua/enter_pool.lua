@@ -12,7 +12,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local replaced = {}
-local is_there = redis.call('EXISTS', KEYS[1]) == 1
+local is_there = redis.call('HEXISTS', KEYS[1], 'max_concurrency') == 1
 for i = 4, #ARGV, 2 do
   local before = redis.call('HGET', KEYS[1], ARGV[i])
   if is_there and before ~= ARGV[i + 1] then

@@ -17,7 +17,7 @@ local FIRST = -1e15          -- Put before the time of those who wait for a slot
 
 local pool_key = prefix .. 'pool:' .. pool
 local slots, grants, waiters = pool_key .. ':slots', pool_key .. ':grants', pool_key .. ':waiting'
-local active, tokens = pool_key .. ':active', pool_key .. ':tokens'
+local active = pool_key .. ':active'
 
 local limits = redis.call('HMGET', pool_key, 'max_concurrency', 'level', 'requests_per_minute', 'tokens_per_minute',
   'kept_slots')
@@ -28,7 +28,7 @@ local kept_by_model = cjson.decode(limits[5] or '{}')
 redis.call('ZREMRANGEBYSCORE', slots, '-inf', now_ms)
 local used, used_by = 0, {}
 for _, member in ipairs(redis.call('ZRANGE', slots, 0, -1)) do
-  local model = string.match(member, '^(%S+) ')
+  local model = string.match(member, '^([^\n]*)\n')
   used, used_by[model] = used + 1, (used_by[model] or 0) + 1
 end
 
@@ -115,7 +115,7 @@ local function limit_in_the_way(model)
 end
 
 local function grant(model, claim, lapse_ms)
-  redis.call('ZADD', slots, lapse_ms, model .. ' ' .. claim)
+  redis.call('ZADD', slots, lapse_ms, model .. '\n' .. claim)
   used, used_by[model] = used + 1, (used_by[model] or 0) + 1
   if requests_per_minute then
     redis.call('ZADD', grants, now_ms, claim)
@@ -141,7 +141,7 @@ local burst = tokens_per_minute and tokens_per_minute * BURST_SHARE
 local level
 local function tokens_level()
   if level then return level end
-  local state = redis.call('HMGET', tokens, 'level', 'at')
+  local state = redis.call('HMGET', pool_key, 'tokens_level', 'tokens_at_ms')
   if not state[2] then
     level = burst
   else
@@ -153,32 +153,30 @@ local function tokens_level()
 end
 
 local function tokens_needed(model, prompt_bytes, max_tokens)
-  local per_byte = tonumber(redis.call('HGET', tokens, 'per_byte:' .. model)) or TOKENS_PER_BYTE
+  local per_byte = tonumber(redis.call('HGET', pool_key, 'per_byte:' .. model)) or TOKENS_PER_BYTE
   return math.ceil(prompt_bytes * per_byte) + max_tokens
 end
 
 -- How long until so many tokens are there, in ms; 0 where they are. The model that has waited longest for tokens is not
 -- overtaken by those that need fewer.
 local function tokens_wait_ms(model, needed)
-  local first = redis.call('HMGET', tokens, 'first', 'first_until')
+  local first = redis.call('HMGET', pool_key, 'tokens_first', 'tokens_first_until')
   if first[1] and first[1] ~= model and now_ms < tonumber(first[2]) then
     return math.max(1, tonumber(first[2]) - now_ms)
   end
   local missing = math.min(needed, burst) - tokens_level()
   if missing <= 0 then
-    if first[1] == model then redis.call('HDEL', tokens, 'first', 'first_until') end
+    if first[1] == model then redis.call('HDEL', pool_key, 'tokens_first', 'tokens_first_until') end
     return 0
   end
   local wait = math.ceil(missing * MINUTE_MS / tokens_per_minute)
-  redis.call('HSET', tokens, 'first', model, 'first_until', string.format('%d', now_ms + wait + CALL_MS))
-  redis.call('EXPIRE', tokens, 86400)
+  redis.call('HSET', pool_key, 'tokens_first', model, 'tokens_first_until', string.format('%d', now_ms + wait + CALL_MS))
   return wait
 end
 
 local function take_tokens(needed)
   level = tokens_level() - needed
-  redis.call('HSET', tokens, 'level', level, 'at', string.format('%d', now_ms))
-  redis.call('EXPIRE', tokens, 86400)
+  redis.call('HSET', pool_key, 'tokens_level', level, 'tokens_at_ms', string.format('%d', now_ms))
 end
 
 -- When a refused one is to ask again, in ms; -1: it is called, or finds out at its next look.
