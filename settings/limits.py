@@ -4,7 +4,18 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from settings.fields import Count, PerMinute, Seconds, Section, Shown, TensorName, at_most, refuse_if_above
+from settings.fields import (
+    Count,
+    FrozenMapping,
+    PerMinute,
+    PublicName,
+    Seconds,
+    Section,
+    Shown,
+    TensorName,
+    at_most,
+    refuse_if_above,
+)
 
 
 class GpuPool(Section):
@@ -13,11 +24,17 @@ class GpuPool(Section):
     name: Annotated[TensorName | None, Shown(default="`endpoint_id`")] = None
     """Name of the pool."""
     max_concurrency: Annotated[Count, Shown(unit="jobs")] = 32
-    """Inferences that run at once. This version keeps it in each process, not yet over all workers of the pool."""
+    """Inferences that run at once, over all workers of the pool."""
     requests_per_minute: Annotated[PerMinute | None, Shown(unit="requests per minute")] = None
     """Inferences started in any sliding minute."""
     tokens_per_minute: Annotated[PerMinute | None, Shown(unit="tokens per minute")] = None
-    """Prompt and completion tokens in a minute."""
+    """Prompt and completion tokens in a minute. A job is granted its prompt's estimate and its `max_tokens`, and pays for what
+    it really used."""
+    kept_slots: Annotated[
+        FrozenMapping[PublicName, Annotated[int, Field(ge=0, le=1_000_000)]], Shown(kind="mapping of public name to slots")
+    ] = Field(default={}, validate_default=True)
+    """Slots that nobody else may take from a model that had work in the last minute: 1 for each that is not listed. At most
+    three quarters of the pool are kept like that."""
     adaptive: bool = False
     """Whether the pool finds its own level below `max_concurrency`."""
 

@@ -25,8 +25,6 @@ NOT_YET = (
     NotYet("runtime_config.kind", ("tensors",)),
     NotYet("runtime_config.chat_template"),
     NotYet("metrics_address"),
-    NotYet("gpu_pool.requests_per_minute"),
-    NotYet("gpu_pool.tokens_per_minute"),
     NotYet("gpu_pool.adaptive", (True,)),
 )
 

@@ -18,6 +18,8 @@ class Standing(StrEnum):
     """Its job_id is being run; the rival is the job that is."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    EXCEEDS = "exceeds"
+    """It needs more tokens than its pool ever grants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Delivery:
     ``claimed_at_ms`` is Redis' clock at the claim, ``received_ms`` this process' monotonic clock when it learned of it: all times
     in a result are the first plus what passed since on the second, so no host's clock is asked. ``job_id`` is what the ledger
     knows the job by, None for bytes that nobody could read. ``rival`` is the fingerprint of the job that has this one's id.
-    ``alone`` says that no other job with crashes behind it runs in this worker meanwhile.
+    ``alone`` says that no other job with crashes behind it runs in this worker meanwhile. ``holds`` is what it was granted to be
+    run with, in the ledger's own words; '' is nothing.
     """
 
     tag: str
@@ -40,6 +43,7 @@ class Delivery:
     rival: str | None = None
     alone: bool = False
     attempts: tuple[Attempt, ...] = ()
+    holds: str = ""
 
     @property
     def times_lost(self) -> int:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypedDict
 
 from tasks import rfc3339
 from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement, Standing
-from tasks.errors import DeliveryLimitExceeded, InternalError, JobCancelled, JobError, JobExpired
+from tasks.errors import DeliveryLimitExceeded, ExceedsPoolLimit, InternalError, JobCancelled, JobError, JobExpired
 from tasks.job import GenerateJob
 from tasks.reading import DeadLetterReason, JobIdentity, ModelLimits, NotAJob, RejectedJob, read_job
 from tasks.result import Attempt, ErrorBody, GenerateResult, Timings
@@ -91,6 +91,8 @@ def _ended(delivery: Delivery, ports: Ports) -> JobError | None:
         return JobCancelled()
     if _exhausted(delivery, ports):
         return DeliveryLimitExceeded()
+    if delivery.standing is Standing.EXCEEDS:
+        return ExceedsPoolLimit()
     return JobExpired() if delivery.standing is Standing.EXPIRED else None
 
 

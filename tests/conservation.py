@@ -45,7 +45,7 @@ def whereabouts(client: redis.Redis, keys: Keys) -> Whereabouts:
     *found, waiting, dead, settled = pipe.execute()
     return Whereabouts(
         Counter(raw for items in found[: len(lists)] for raw in items),
-        Counter(_after_lines(record, 3) for records in found[len(lists) :] for record in records),
+        Counter(_after_lines(record, 4) for records in found[len(lists) :] for record in records),
         Counter(_after_lines(record, 2) for record in waiting),
         Counter(fields[b"raw"] for _, fields in dead),
         Counter(fields[b"job_id"].decode() for _, fields in settled),

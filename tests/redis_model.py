@@ -31,12 +31,14 @@ from worker.exchange import (
     Open,
     Retry,
     Return,
+    Run,
     Settle,
 )
 from worker.keys import PRIORITIES, Keys
 
 ASIDE_MS = 1000
 LEASE_MS = 10_000
+POOL = "triton:8000"
 _ID = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
 _CRASHES = (AttemptCode.WORKER_LOST, ErrorCode.RUNTIME_MODEL_CRASHED)
 
@@ -69,6 +71,17 @@ class Held:
     job_id: str | None
     claimed_ms: int
     raw: bytes
+    holds: str = ""
+
+    @property
+    def model(self) -> str:
+        """The public model that it was granted a slot of."""
+        return self.holds.split(" ")[1]
+
+    @property
+    def alone_at(self) -> str:
+        """The circuit beside which it runs as the only one of its like, or '-'."""
+        return self.holds.split(" ")[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +102,11 @@ class Seen:
     claimants: frozenset[str]
 
 
+def circuit_of(model: str) -> str:
+    """Return the circuit of a model."""
+    return f"{POOL}:{model}"
+
+
 def worker_of(incarnation: str) -> str:
     """Return the worker_id of a run."""
     return incarnation.rpartition(":")[0]
@@ -96,7 +114,7 @@ def worker_of(incarnation: str) -> str:
 
 @dataclass
 class RedisModel:
-    """The state that the scripts keep. The end of a list is what is claimed next."""
+    """The state that the scripts keep, with a pool that has room for all. The end of a list is what is claimed next."""
 
     keys: Keys = field(default_factory=lambda: Keys("speedinfer"))
     now_ms: int = CLAIMED_AT_MS
@@ -116,6 +134,10 @@ class RedisModel:
     """(job_id, the bytes that were settled)."""
     results: dict[str, str] = field(default_factory=dict)
     duplicates: list[bytes] = field(default_factory=list)
+    slots: set[str] = field(default_factory=set)
+    """What is taken of the pool: model and claim."""
+    alone: dict[str, Place] = field(default_factory=dict)
+    """Circuit to the only claim there whose model died under it before."""
     dead_letters: list[tuple[str, str, bytes]] = field(default_factory=list)
     """(queue, reason, raw)."""
     sendings: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -182,6 +204,7 @@ class RedisModel:
             )
             self.attempts[ledger_of(held.job_id, held.raw)].append(lost)
         self._stop_running(held.job_id, place)
+        self._let_go(place, held.holds, Run.UNSTARTED if held.job_id is None else Run.ON)
 
     @property
     def claimants(self) -> frozenset[str]:
@@ -220,11 +243,14 @@ class RedisModel:
             return int(isinstance(commit, Retry) and self._was_added(commit))
         if isinstance(commit, Drop) and self._among_others(place, commit.job_id)[0] is Standing.TO_RUN:
             return 2
+        run = Run.UNSTARTED
         match commit:
             case Retry(_, job_id, delay_ms, attempt):
+                run = commit.run
                 self.waiting[Waits("/".join(place), held.queue, held.raw)] = self.now_ms + delay_ms
                 self.attempts[job_id].append(Attempt.model_validate_json(attempt))
             case Return(_, attempt):
+                run = Run.ON if attempt else Run.UNSTARTED
                 self.lists[held.queue].append(held.raw)
                 if attempt and held.job_id is not None:
                     self.attempts[held.job_id].append(Attempt.model_validate_json(attempt))
@@ -236,7 +262,7 @@ class RedisModel:
                 self.duplicates.append(held.raw)
             case _:
                 assert_never(commit)
-        self._release(place, held.job_id)
+        self._release(place, held.job_id, held.holds, run)
         return 1
 
     def _was_added(self, retry: Retry) -> bool:
@@ -249,7 +275,7 @@ class RedisModel:
             return 1 if marker and marker.claim == place else -1
         if marker:
             self.duplicates.append(held.raw)
-            self._release(place, commit.job_id)
+            self._release(place, commit.job_id, commit.holds, commit.run)
             return 0
         if commit.heed_cancel and commit.job_id in self.cancelled:
             return 2
@@ -257,7 +283,7 @@ class RedisModel:
         self.settlements.append((commit.job_id, held.raw))
         self.results[commit.job_id] = self._with_late_attempts(commit.job_id, commit.result)
         self.attempts.pop(commit.job_id, None)
-        self._release(place, commit.job_id)
+        self._release(place, commit.job_id, commit.holds, commit.run)
         return 1
 
     def _with_late_attempts(self, job_id: str, result: str) -> str:
@@ -276,9 +302,32 @@ class RedisModel:
         if lost in ledger:
             ledger[ledger.index(lost)] = Attempt.model_validate_json(amend.was)
 
-    def _release(self, place: Place, job_id: str | None) -> None:
+    def _release(self, place: Place, job_id: str | None, holds: str, run: Run) -> None:
         del self.claims[place.incarnation][place.tag]
         self._stop_running(job_id, place)
+        self._let_go(place, holds, run)
+
+    def _let_go(self, place: Place, holds: str, run: Run) -> None:
+        if not holds:
+            return
+        _, model, *_, alone_at = holds.split(" ")
+        if run is not Run.ON:
+            self.slots.discard(slot_of(model, place))
+        if self.alone.get(alone_at) == place:
+            del self.alone[alone_at]
+
+    def grant(self, place: Place, model: str, attempts: Sequence[Attempt]) -> str:
+        """Take a slot for a claim; returns what it holds."""
+        alone_at = circuit_of(model) if self._is_suspect(attempts) and has_crashed_its_model(attempts) else "-"
+        if alone_at != "-":
+            self.alone[alone_at] = place
+        self.slots.add(slot_of(model, place))
+        return f"{POOL} {model} 0 0 - {alone_at}"
+
+    def another_is_alone(self, model: str, place: Place, attempts: Sequence[Attempt]) -> bool:
+        """Tell whether a job whose model died under it has to wait for another such, in any worker."""
+        holder = self.alone.get(circuit_of(model))
+        return has_crashed_its_model(attempts) and holder is not None and holder != place
 
     def _stop_running(self, job_id: str | None, place: Place) -> None:
         if job_id is not None and self.running.get(job_id) == place:
@@ -289,7 +338,7 @@ class RedisModel:
         for one in asked.opens:
             known = self._open(Place(incarnation, one.tag), one, one_runs_alone=one_runs_alone)
             opened.append(known)
-            one_runs_alone = one_runs_alone or (known is not None and runs_alone(known))
+            one_runs_alone = one_runs_alone or (known is not None and runs_alone(known) and known.holds != "")
         return tuple(opened)
 
     def _open(self, place: Place, one: Open, *, one_runs_alone: bool) -> Known | None:
@@ -297,15 +346,21 @@ class RedisModel:
         if held is None:
             return None
         known = self._known(place, one.job_id, held.raw, expired=self._expired(one.expires_ms, one.enqueued_ms))
-        if runs_alone(known) and one_runs_alone:
-            self.waiting[Waits(f"{place.incarnation}/opened/{place.tag}", held.queue, held.raw)] = (
-                self.now_ms + ASIDE_MS
-            )
-            del self.claims[place.incarnation][place.tag]
+        model = self.keys.model_of(held.queue)
+        has_to_wait = one_runs_alone or self.another_is_alone(model, place, known.attempts)
+        if runs_alone(known) and held.holds and has_to_wait:
+            self.set_aside(f"opened/{place.tag}", place.incarnation, held.queue, held.raw)
+            self._release(place, None, held.holds, Run.UNSTARTED)
             return None
-        self.claims[place.incarnation][place.tag] = replace(held, job_id=one.job_id)
+        holds = held.holds
+        if known.standing is not Standing.TO_RUN:
+            self._let_go(place, holds, Run.UNSTARTED)
+            holds = ""
+        elif holds:
+            holds = self.grant(place, model, known.attempts)
+        self.claims[place.incarnation][place.tag] = replace(held, job_id=one.job_id, holds=holds)
         self._start_running(known, one.job_id, place)
-        return known
+        return replace(known, holds=holds)
 
     # How a job stands.
 
@@ -359,18 +414,20 @@ class RedisModel:
         return [self.keys.jobs(model) + priority for priority in PRIORITIES]
 
     def described(self, place: Place, queue: str, raw: bytes, claimed_ms: int) -> Claim:
-        """Return a claim as the script tells of it."""
+        """Return a claim as the script tells of it, before anything is granted."""
         job_id, expired = self.read(raw)
         return Claim(place.tag, queue, raw, job_id, claimed_ms, self._known(place, job_id, raw, expired=expired))
 
     def hold(self, place: Place, claim: Claim) -> None:
         """Take what was described into the claims."""
-        self.claims[place.incarnation][place.tag] = Held(claim.queue, claim.job_id, claim.claimed_ms, claim.raw)
+        self.claims[place.incarnation][place.tag] = Held(
+            claim.queue, claim.job_id, claim.claimed_ms, claim.raw, claim.known.holds
+        )
         self._start_running(claim.known, claim.job_id, place)
 
-    def set_aside(self, place: Place, queue: str, raw: bytes) -> None:
+    def set_aside(self, name: str, incarnation: str, queue: str, raw: bytes) -> None:
         """Let a job wait for a moment, since another one runs alone."""
-        name, n = f"{place.incarnation}/aside/{place.tag}", 1
+        name, n = f"{incarnation}/{name}", 1
         while Waits(f"{name}.{n}", queue, raw) in self.waiting:
             n += 1
         self.waiting[Waits(f"{name}.{n}", queue, raw)] = self.now_ms + ASIDE_MS
@@ -397,9 +454,13 @@ class RedisModel:
         while (tag := f"{number}.{len(found) + 1}") in claims:
             held = claims[tag]
             place = Place(incarnation, tag)
-            found.append(self.described(place, held.queue, held.raw, held.claimed_ms))
-            # Whoever held it at the first try may have let go since: now it is this one that runs.
-            self._start_running(found[-1].known, found[-1].job_id, place)
+            claim = self.described(place, held.queue, held.raw, held.claimed_ms)
+            known = replace(claim.known, holds=held.holds)
+            if known.standing is Standing.TO_RUN and not held.holds and claim.job_id is not None:
+                # Whoever held it at the first try has let go since; but nothing was granted for this one.
+                known = replace(known, standing=Standing.HELD, rival=held.raw)
+            found.append(replace(claim, known=known))
+            self._start_running(known, claim.job_id, place)
         return tuple(found)
 
     def _return_due_retries(self) -> frozenset[str]:
@@ -438,7 +499,7 @@ class _Taking:
                 job_id, expired = self.redis.read(self.redis.lists[name][-1])
                 if job_id is not None and not expired and job_id not in self.redis.cancelled:
                     break
-                self._take(name)
+                self._claim_for_nothing(name)
                 if job_id is None:
                     break
 
@@ -455,14 +516,34 @@ class _Taking:
         raw = self.redis.lists[name].pop()
         place = Place(self.incarnation, f"{self.number}.{len(self.found) + 1}")
         claim = self.redis.described(place, name, raw, self.redis.now_ms)
+        model = self.redis.keys.model_of(name)
         if runs_alone(claim.known):
-            if self.one_runs_alone:
-                self.redis.set_aside(place, name, raw)
+            if self.one_runs_alone or self.redis.another_is_alone(model, place, claim.known.attempts):
+                self.redis.set_aside(f"aside/{place.tag}", self.incarnation, name, raw)
                 return False
             self.one_runs_alone = True
+        if claim.known.standing is Standing.TO_RUN:
+            holds = self.redis.grant(place, model, claim.known.attempts)
+            claim = replace(claim, known=replace(claim.known, holds=holds))
         self.redis.hold(place, claim)
         self.found.append(claim)
         return True
+
+    def _claim_for_nothing(self, name: str) -> None:
+        raw = self.redis.lists[name].pop()
+        place = Place(self.incarnation, f"{self.number}.{len(self.found) + 1}")
+        self.found.append(self.redis.described(place, name, raw, self.redis.now_ms))
+        self.redis.hold(place, self.found[-1])
+
+
+def slot_of(model: str, place: Place) -> str:
+    """Return a claim's slot as it stands in the sorted set."""
+    return f"{model}\n{place.incarnation}/{place.tag}"
+
+
+def has_crashed_its_model(attempts: Iterable[Attempt]) -> bool:
+    """Tell whether a job's model died under it."""
+    return any(attempt.code is ErrorCode.RUNTIME_MODEL_CRASHED for attempt in attempts)
 
 
 def runs_alone(known: Known) -> bool:

@@ -26,11 +26,18 @@ log = structlog.get_logger()
 class Doorbell:
     """Listens for pushes and calls ``ring`` with the models concerned, or with None when any may have been missed."""
 
-    def __init__(self, link: RedisLink, keys: Keys, ring: Callable[[frozenset[str] | None], None]) -> None:
-        """Keep the parts; nothing is connected yet."""
+    def __init__(
+        self,
+        link: RedisLink,
+        keys: Keys,
+        ring: Callable[[frozenset[str] | None], None],
+        on_news: Callable[[frozenset[str]], None] = lambda _: None,
+    ) -> None:
+        """Keep the parts; nothing is connected yet. ``on_news`` gets the names of other keys that jobs may have waited for."""
         self._link = link
         self._keys = keys
         self._ring = ring
+        self._on_news = on_news
         self.client_id: int | None = None
         """The connection that invalidations are to be sent to; None while there is none."""
 
@@ -75,10 +82,14 @@ class Doorbell:
                 continue
             answered = True
             if message[0] == b"message":
-                self._ring(self._models(message[2]))
+                self._tell(message[2])
 
-    def _models(self, keys: list[bytes] | None) -> frozenset[str] | None:
+    def _tell(self, keys: list[bytes] | None) -> None:
         if keys is None:  # The server dropped all it knew, as after FLUSHALL.
-            return None
-        names = (key.decode(errors="replace") for key in keys)
-        return frozenset(self._keys.model_of(name) for name in names if self._keys.is_jobs(name))
+            self._ring(None)
+            return
+        names = [key.decode(errors="replace") for key in keys]
+        if models := frozenset(self._keys.model_of(name) for name in names if self._keys.is_jobs(name)):
+            self._ring(models)
+        if news := frozenset(name for name in names if self._keys.is_news(name)):
+            self._on_news(news)

@@ -14,7 +14,7 @@ import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
 from tasks import rfc3339
-from tasks.job import TASK_NAME, JobId
+from tasks.job import INT32_MAX, TASK_NAME, JobId
 from tasks.reading import DeadLetterReason, NotAJob
 
 _JOB_ID: Final = TypeAdapter(JobId)
@@ -35,6 +35,9 @@ class Readable:
     job_id: str
     expires_ms: int | None
     enqueued_ms: int | None
+    prompt_bytes: int = 0
+    max_tokens: int = 0
+    """What a job asks of its pool's tokens, 0 where it has none."""
 
 
 def read_envelope(raw: bytes, max_job_bytes: int) -> Readable | NotAJob | None:
@@ -109,7 +112,11 @@ def _readable(raw: bytes, job: dict[str, Any]) -> Readable | None:
         job_id = _JOB_ID.validate_python(job.get("job_id"), strict=True)
     except ValidationError:
         return None
-    return Readable(raw, job_id, _unix_ms(job.get("expires_at")), _unix_ms(job.get("enqueued_at")))
+    times = _unix_ms(job.get("expires_at")), _unix_ms(job.get("enqueued_at"))
+    prompt, max_tokens = job.get("prompt"), job.get("max_tokens")
+    if not isinstance(prompt, str) or type(max_tokens) is not int or not 0 < max_tokens <= INT32_MAX:
+        return Readable(raw, job_id, *times)
+    return Readable(raw, job_id, *times, len(prompt.encode()), max_tokens)
 
 
 def _unix_ms(value: object) -> int | None:

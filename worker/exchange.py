@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 from tasks.delivery import Standing
 from tasks.result import Attempt
@@ -143,7 +142,7 @@ class Open:
     job_id: str
     expires_ms: int | None
     enqueued_ms: int | None
-    model: str = ""
+    model: str
     prompt_bytes: int = 0
     max_tokens: int = 0
 
@@ -234,7 +233,7 @@ class Claimed:
 
     unusable: frozenset[str] = frozenset()
     """Keys in the place of queues that are no lists."""
-    refused: Mapping[str, Refusal] = MappingProxyType({})
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
     """Models whose jobs were left where they are."""
 
 

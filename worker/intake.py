@@ -4,21 +4,22 @@ One greenlet talks to the ledger. While a call is under way, finished jobs gathe
 jobs as there are free slots. It sleeps until the doorbell rings, a job finishes, a retry is due, or a sweep is.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from gevent.event import Event
 
-from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome
-from tasks.errors import JobError
+from tasks.delivery import Delivery, Outcome
 from tasks.generate import Clock
 from tasks.result import Attempt
 from worker.clock import RedisClock
-from worker.exchange import Amend, Claimed, Exchange, ExchangeReply, Open, Retry, Return
+from worker.exchange import Amend, Claimed, Exchange, Known, Open, Postponed, Retry, Return
+from worker.intake_ports import Committer, Gate, Journal
 from worker.keys import Keys
+from worker.leftovers import Leftovers
 from worker.lookout import Lookout
 from worker.outcomes import Done, as_commit, follow_up
 from worker.reception import Received, Reception
@@ -27,30 +28,6 @@ ASIDE_MS: Final = 1000.0  # How long the scripts set a job aside that is to run 
 _NOTHING_TO_DO_SECONDS: Final = 60.0
 
 log = structlog.get_logger()
-
-
-class Gate(Protocol):
-    """Learns how inferences end."""
-
-    def observe(self, model: str, error: JobError | None) -> None:
-        """Learn how an inference ended."""
-        ...
-
-
-class Committer(Protocol):
-    """Does an exchange with Redis, however long Redis is away."""
-
-    def exchange(self, asked: Exchange) -> ExchangeReply:
-        """Return the reply; does not return before there is one."""
-        ...
-
-
-class Journal(Protocol):
-    """Learns what was committed, for counters and logs."""
-
-    def committed(self, delivery: Delivery, outcome: Outcome | None, word: int) -> None:
-        """Take one outcome, None for a job put back unstarted, with the script's word for it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -75,6 +52,7 @@ class Intake:
 
     exchanged_ms: float = 0.0
     """When Redis last answered, on the monotonic clock."""
+    leftovers: Leftovers = field(default_factory=Leftovers)
     _held: dict[str, Delivery] = field(default_factory=dict)
     _lost: dict[str, Delivery] = field(default_factory=dict)
     _opening: dict[str, tuple[Delivery, Open]] = field(default_factory=dict)
@@ -99,7 +77,8 @@ class Intake:
         self._wake.set()
 
     def wake(self) -> None:
-        """Look again at what can be done."""
+        """Look again at what can be done: something has changed that jobs may have waited for."""
+        self.lookout.recall()
         self._wake.set()
 
     def take(self) -> Iterable[Delivery]:
@@ -118,9 +97,10 @@ class Intake:
             log.info("job.outcome_dropped", tag=delivery.tag, model=delivery.queue_model)
             return
         # What was lost is committed all the same: the ledger refuses it, and then learns what was spent.
-        if not isinstance(outcome, (DeadLetter, Duplicate)):
-            self.gate.observe(delivery.queue_model, outcome.error)
-        self._put_down(Done(delivery, outcome, as_commit(delivery, outcome)))
+        self.gate.observe(delivery, outcome)
+        done = Done(delivery, outcome, as_commit(delivery, outcome))
+        self.leftovers.note(delivery, outcome)
+        self._put_down(done)
 
     def give_back(self, delivery: Delivery, attempt: Attempt | None = None) -> None:
         """Put a job that has no outcome back to the front of its queue, uncounted; ``attempt`` is one that was broken off."""
@@ -173,27 +153,42 @@ class Intake:
             self._committed(one, word)
         for tag, known in zip(opening, reply.opened, strict=True):
             delivery, _ = self._opening.pop(tag, opening[tag])
-            if known is None:
-                self._held.pop(tag, None)
-                self.lookout.expect_retry(self.clock.monotonic_ms() + ASIDE_MS)  # It may have been set aside.
-            else:
-                self._deliver(self.reception.opened(delivery, known))
+            self._opened(delivery, known)
         if reply.claimed:
             self._take_in(reply.claimed)
         return True
+
+    def _opened(self, delivery: Delivery, known: Known | Postponed | None) -> None:
+        self.lookout.job_ended()  # Another one of its model may be opened now.
+        match known:
+            case Known():
+                self._deliver(self.reception.opened(delivery, known))
+                return
+            case Postponed(ask_again_ms):
+                self.lookout.rest(delivery.queue_model, self.clock.monotonic_ms() + ask_again_ms)
+            case None:
+                self.lookout.expect_retry(self.clock.monotonic_ms() + ASIDE_MS)  # It may have been set aside.
+        self._held.pop(delivery.tag, None)
 
     def _asked(self) -> tuple[Exchange, list[Done], dict[str, tuple[Delivery, Open]]]:
         done, self._done = self._done, []
         amends, self._amends = self._amends, []
         opening = dict(self._opening)
         alone = any(one.alone for tag, one in self._held.items() if tag not in opening)  # None waits for itself.
+        if done:
+            self.lookout.job_ended()
         claim = None
         if self.claiming and self.is_trusted():
-            wanted = max(0, self.slots - len(self._held))
-            claim = self.lookout.request(self.clock.monotonic_ms(), wanted, one_runs_alone=alone or bool(opening))
+            claim = self.lookout.request(
+                self.clock.monotonic_ms(),
+                max(0, self.slots - len(self._held)),
+                held=Counter(one.queue_model for one in self._held.values()),
+                one_runs_alone=alone or bool(opening),
+                opening=frozenset(one.queue_model for one, _ in opening.values()),
+            )
         opens = tuple(opens for _, opens in opening.values())
-        asked = Exchange(tuple(one.commit for one in done), tuple(amends), opens, claim, alone and bool(opening))
-        return asked, done, opening
+        commits, freed = tuple(one.commit for one in done), self.leftovers.freed()
+        return Exchange(commits, tuple(amends), opens, claim, alone and bool(opening), freed), done, opening
 
     def _put_down(self, done: Done) -> None:
         if isinstance(done.commit, Return):
@@ -245,6 +240,5 @@ class Intake:
             self.give_back(delivery)
 
     def _may_run(self, delivery: Delivery) -> bool:
-        """Tell whether a delivery is to be run: a message at a resting head may have been claimed just to be read."""
-        rests = not self.lookout.is_open(delivery.queue_model) or len(self._held) > self.slots
-        return delivery.job_id is None or not rests
+        """Tell whether a delivery is to be run: a message at a resting head was claimed just to be read, and granted nothing."""
+        return bool(delivery.holds) or delivery.job_id is None

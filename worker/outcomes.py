@@ -1,13 +1,14 @@
 """From a task's outcome to what the ledger is asked to do for it. Pure."""
 
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, TypedDict, assert_never
 
 from tasks import rfc3339
 from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement
-from tasks.errors import JobCancelled
+from tasks.errors import ConnectionLost, JobCancelled, RuntimeTimeout
 from tasks.generate import cancelled
 from tasks.result import Attempt, AttemptCode
+from tasks.usage import Usage
 from worker import exchange
 
 SETTLED: Final = 1
@@ -66,9 +67,13 @@ def as_commit(delivery: Delivery, outcome: Outcome) -> exchange.Commit:
                 identity.fingerprint,
                 result.model_dump_json(),
                 heed_cancel=not isinstance(error, JobCancelled),
+                holds=delivery.holds,
+                run=became_of(outcome),
+                **_spent(result.usage),
             )
         case Retry(identity, attempt, delay_ms):
-            return exchange.Retry(delivery.tag, identity.job_id, delay_ms, attempt.model_dump_json())
+            run, spent = became_of(outcome), _spent(attempt.usage)["spent"]
+            return exchange.Retry(delivery.tag, identity.job_id, delay_ms, attempt.model_dump_json(), run, spent)
         case Return():
             return exchange.Return(delivery.tag)
         case Duplicate(identity):
@@ -77,6 +82,27 @@ def as_commit(delivery: Delivery, outcome: Outcome) -> exchange.Commit:
             return exchange.Bury(delivery.tag, reason)
         case _:
             assert_never(outcome)
+
+
+def became_of(outcome: Settlement | Retry) -> exchange.Run:
+    """Return what became of a job's inference. Triton does not cancel: one whose answer was lost may be on for all we know."""
+    error = outcome.error
+    if error is not None and not error.may_have_run:
+        return exchange.Run.UNSTARTED
+    if isinstance(error, ConnectionLost) or (isinstance(error, RuntimeTimeout) and error.upstream_status is not None):
+        return exchange.Run.ON  # A timeout with a status is a proxy's: ours has its slot lapse by itself.
+    return exchange.Run.OVER
+
+
+class _Spent(TypedDict):
+    spent: int
+    prompt_tokens: int
+
+
+def _spent(usage: Usage | None) -> _Spent:
+    if usage is None:
+        return {"spent": 0, "prompt_tokens": 0}
+    return {"spent": usage.total_tokens, "prompt_tokens": usage.prompt_tokens}
 
 
 def drained(delivery: Delivery, worker_id: str) -> Attempt:

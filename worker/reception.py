@@ -48,9 +48,9 @@ class Reception:
         if claim.job_id is not None or outcome is not None:
             return Received(delivery, outcome=outcome)
         match read_envelope(claim.raw, self.max_job_bytes):
-            case Readable(raw, job_id, expires_ms, enqueued_ms):
-                readable = replace(delivery, raw=raw, job_id=job_id)
-                return Received(readable, opens=Open(claim.tag, job_id, expires_ms, enqueued_ms))
+            case Readable() as job:
+                readable = replace(delivery, raw=job.raw, job_id=job.job_id)
+                return Received(readable, opens=_opens(readable, job))
             case NotAJob(reason):
                 return Received(delivery, outcome=DeadLetter(reason))
             case None:
@@ -68,6 +68,7 @@ class Reception:
             rival=self._fingerprint(known),
             alone=known.alone,
             attempts=known.attempts,
+            holds=known.holds,
         )
 
     def _fingerprint(self, known: Known) -> str | None:
@@ -75,3 +76,8 @@ class Reception:
             return known.rival.decode() or None
         other = read_envelope(known.rival, self.max_job_bytes)
         return fingerprint_of(other.raw if isinstance(other, Readable) else known.rival)
+
+
+def _opens(delivery: Delivery, job: Readable) -> Open:
+    model, times = delivery.queue_model, (job.expires_ms, job.enqueued_ms)
+    return Open(delivery.tag, job.job_id, *times, model, job.prompt_bytes, job.max_tokens)

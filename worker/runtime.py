@@ -72,7 +72,7 @@ class Runtime:
         self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
-        self._doorbell = Doorbell(self._link(), self.keys, self._ring)
+        self._doorbell = Doorbell(self._link(), self.keys, self._ring, lambda _: self.intake.wake())
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)

@@ -8,7 +8,7 @@ from tasks.generate import Clock, Inference, Ports
 from tasks.reading import ModelLimits
 from tasks.retry import RetryPolicy
 from worker.lease_keeper import LeaseTerms
-from worker.ledger import LedgerTerms
+from worker.ledger import LedgerTerms, ModelTerms, PoolTerms
 
 _SUSPICIOUS_CRASHES: Final = 2
 """One crash is chance: a worker that is killed takes all it runs along. Whoever was there twice runs alone among such."""
@@ -39,6 +39,20 @@ def ledger_terms(settings: Settings) -> LedgerTerms:
         max_job_bytes=settings.max_job_bytes,
         max_queue_ms=None if settings.max_queue_seconds is None else round(settings.max_queue_seconds * 1000),
         crashes_to_run_alone=_crashes_to_run_alone(settings),
+        pool=pool_terms(settings),
+        models={model: _model_terms(settings, model) for model in settings.supported_models},
+    )
+
+
+def pool_terms(settings: Settings) -> PoolTerms:
+    """Return the pool's limits as this worker's configuration has them."""
+    pool = settings.gpu_pool
+    return PoolTerms(
+        settings.pool_name,
+        pool.max_concurrency,
+        pool.requests_per_minute,
+        pool.tokens_per_minute,
+        dict(pool.kept_slots),
     )
 
 
@@ -49,6 +63,16 @@ def lease_terms(settings: Settings) -> LeaseTerms:
 
 def _crashes_to_run_alone(settings: Settings) -> int:
     return max(1, min(_SUSPICIOUS_CRASHES, settings.max_deliveries - 1, settings.retry.max_attempts - 1))
+
+
+def _model_terms(settings: Settings, model: str) -> ModelTerms:
+    config = settings.runtime_for(model)
+    return ModelTerms(
+        circuit=f"{settings.endpoint_id}:{config.model_name}",
+        # What is claimed is started while the lease is trusted, and ends at its timeout.
+        slot_ms=round((settings.lease_seconds + config.timeout_seconds) * 1000),
+        half_open_calls=settings.circuit.half_open_calls,
+    )
 
 
 def _limits(settings: Settings, model: str) -> ModelLimits:

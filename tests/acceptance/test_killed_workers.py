@@ -141,8 +141,8 @@ def test_a_killed_worker_leaves_claims_that_name_it_and_hold_the_bytes(fleet: Fl
     worker.kill()
 
     lists = [KEYS.jobs(GOOD), KEYS.jobs(GOOD) + PRIORITIES[2]]
-    claimed = [record.split(b"\n", 3) for record in worker.claims().values()]
-    assert sorted((name, job_id, raw) for name, job_id, _, raw in claimed) == [
+    claimed = [record.split(b"\n", 4) for record in worker.claims().values()]
+    assert sorted((name, job_id, raw) for name, job_id, _, _, raw in claimed) == [
         (lists[n].encode(), f"j-{n}".encode(), raws[n]) for n in range(2)
     ]
     assert valkey.ttl(next(valkey.scan_iter(f"{KEYS.prefix}claims:triton-01:*"))) == -1

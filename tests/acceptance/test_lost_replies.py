@@ -52,7 +52,7 @@ def test_a_job_is_in_the_claims_if_the_worker_is_killed_between_the_claim_and_it
 
     assert valkey.llen(QUEUE) == 0
     (record,) = worker.claims().values()
-    name, job_id, _, claimed = record.split(b"\n", 3)
+    name, job_id, _, _, claimed = record.split(b"\n", 4)
     assert (name, job_id, claimed) == (QUEUE.encode(), b"victim", raw)
     assert settlements(valkey) == {}
     assert witness.count() == 0

@@ -8,12 +8,12 @@ import redis
 
 from tests.committer_contract import KEYS, RUN
 from tests.jobs import MAX_JOB_BYTES, MODEL
-from tests.redis_model import LEASE_MS, Seen, worker_of
+from tests.redis_model import LEASE_MS, POOL, Seen, circuit_of, worker_of
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.doorbell import Doorbell
 from worker.exchange import Exchange, ExchangeReply
-from worker.ledger import SCRIPTS, Ledger, LedgerTerms
+from worker.ledger import SCRIPTS, Ledger, LedgerTerms, ModelTerms, PoolTerms
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.scripts import Argument, Link, Scripts
 
@@ -22,6 +22,13 @@ NOW = "2026-11-30T10:00:00.000Z"
 
 A_DAY, A_WEEK = 86_400, 604_800
 LEASE_SCRIPTS: Final = ("enter_if_free", "renew_if_held", "leave_if_empty", "reap_if_stood_still")
+
+
+class AnyModel(dict[str, ModelTerms]):
+    """The terms of whatever model is asked for."""
+
+    def __missing__(self, model: str) -> ModelTerms:
+        return ModelTerms(circuit_of(model), 60_000, 3)
 
 
 def terms(incarnation: str = RUN, **changes: Any) -> LedgerTerms:
@@ -33,6 +40,8 @@ def terms(incarnation: str = RUN, **changes: Any) -> LedgerTerms:
         "max_job_bytes": MAX_JOB_BYTES,
         "max_queue_ms": None,
         "crashes_to_run_alone": 2,
+        "pool": PoolTerms(POOL, 1000),
+        "models": AnyModel(),
     }
     return LedgerTerms(**{**standard, **changes})
 

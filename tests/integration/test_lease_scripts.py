@@ -30,6 +30,7 @@ from tests.committer_contract import (
 from tests.generating import ran
 from tests.integration.bench import A_DAY, A_WEEK, RedisBench, entries, state
 from tests.jobs import MODEL, attempt, delivery, job_json, usage
+from tests.redis_model import POOL
 from worker import lua
 from worker.exchange import Amend, Bury, Claim, ClaimRequest, Drop, Exchange, Open
 from worker.keys import PRIORITIES
@@ -106,12 +107,13 @@ class TestEndingARun:
         assert state(bench.client) == before
 
     def test_nothing_of_it_is_left(self, bench: RedisBench) -> None:
-        """But its jobs, their ledgers, and the number of its last call for as long as that may matter."""
+        """But its jobs, their ledgers, the number of its last call for as long as that may matter, and what its pool knows."""
         bench.push(*jobs("a"))
         claim(bench)
         reaped(bench)
         left = {key.decode() for key in bench.client.scan_iter(count=1000)}
-        assert left == {KEYS.jobs(MODEL), KEYS.attempts("a"), KEYS.calls(RUN)}
+        of_the_pool = {name for name in left if name.startswith(KEYS.pool(POOL))}
+        assert left - of_the_pool == {KEYS.jobs(MODEL), KEYS.attempts("a"), KEYS.calls(RUN)}
 
     def test_each_job_goes_back_to_its_own_list(self, bench: RedisBench) -> None:
         """Byte for byte, line feeds and zero bytes included, and in its order there."""
@@ -145,11 +147,11 @@ class TestEndingARun:
         """One that was not, under its bytes."""
         bench.push(b"message", b"another")
         opened, unopened = claim(bench).claims
-        bench.exchange(Exchange(opens=(Open(opened.tag, "a", None, None),)))
+        bench.exchange(Exchange(opens=(Open(opened.tag, "a", None, None, MODEL),)))
         reaped(bench)
         again, unopened_again = claim(bench, incarnation=OTHER_RUN).claims
         assert (again.known.attempts, unopened_again.known.attempts) == ((), (lost_attempt(unopened),))
-        (known,) = bench.exchange(Exchange(opens=(Open(again.tag, "a", None, None),)), OTHER_RUN).opened
+        (known,) = bench.exchange(Exchange(opens=(Open(again.tag, "a", None, None, MODEL),)), OTHER_RUN).opened
         assert known is not None
         assert known.attempts == (lost_attempt(opened),)
 

@@ -26,7 +26,7 @@ from tests.committer_contract import AN_HOUR_MS, KEYS, LONG_AGO, OTHER_MODEL, lo
 from tests.conservation import whereabouts
 from tests.integration.bench import NOW, HeldUp, Leases, Ledgers, ledger_on
 from tests.jobs import MODEL, job_json, usage
-from tests.redis_model import Place, RedisModel
+from tests.redis_model import POOL, Place, RedisModel
 from worker import lua
 from worker.exchange import (
     Amend,
@@ -38,9 +38,11 @@ from worker.exchange import (
     Drop,
     Exchange,
     ExchangeReply,
+    Known,
     Open,
     Retry,
     Return,
+    Run,
     Settle,
 )
 from worker.keys import PRIORITIES
@@ -302,6 +304,14 @@ class Walk(RuleBasedStateMachine):
         assert {name.decode() for name in claimants} == self.model.claimants
 
     @invariant()
+    def slots_are_those_of_claims_and_of_what_may_be_on(self) -> None:
+        """None leaks, none is given back while its inference may be on, and each claim that may be run has one."""
+        real: Any = self.client.zrange(KEYS.pool_slots(POOL), 0, -1)
+        assert {member.decode() for member in real} == self.model.slots
+        marks = {key.decode() for key in self.client.scan_iter(f"{KEYS.prefix}alone:*", count=1000)}
+        assert marks == {f"{KEYS.prefix}alone:{circuit}" for circuit in self.model.alone}
+
+    @invariant()
     def one_run_at_a_time(self) -> None:
         """No two runs that hold their leases were told to run one job."""
         may_run = Counter(
@@ -339,7 +349,11 @@ class Walk(RuleBasedStateMachine):
             return random.sample(recent, min(len(recent), random.randint(0, most)))
 
         commits = {one.tag: self._commit(random.choice(KINDS), run, one) for run, one in some(4)}
-        opens = [Open(one.tag, self.envelopes[one.raw], None, None) for _, one in some(8) if one.raw in self.envelopes]
+        opens = [
+            Open(one.tag, self.envelopes[one.raw], None, None, KEYS.model_of(one.queue))
+            for _, one in some(8)
+            if one.raw in self.envelopes
+        ]
         lost = [(run, one) for run, one in process.claims if run in self.reaped][-4:]
         amends = [self._amend(run, one) for run, one in lost if random.random() < 0.5]
         claim = self._drawn_claim(process, random) if random.random() < 0.7 else None
@@ -381,11 +395,13 @@ class Walk(RuleBasedStateMachine):
                 result = json.dumps(
                     {"attempts": [each.model_dump(mode="json") for each in attempts]}, separators=(",", ":")
                 )
-                return Settle(one.tag, job_id, MODEL, "succeeded", "f" * 32, result, heed_cancel=kind == "settle")
+                heed_cancel, holds = kind == "settle", held.holds if held else one.known.holds
+                run_was = Run.OVER if kind == "settle" else Run.ON
+                return Settle(one.tag, job_id, MODEL, "succeeded", "f" * 32, result, heed_cancel, holds, run_was)
             case "retry" | "retry later" if job_id:
                 code = ErrorCode.RUNTIME_MODEL_CRASHED if kind == "retry" else ErrorCode.RUNTIME_CONNECTION_LOST
-                delay_ms = 0 if kind == "retry" else AN_HOUR_MS
-                return Retry(one.tag, job_id, delay_ms, self._attempt(run, one, code).model_dump_json())
+                delay_ms, run_was = (0, Run.OVER) if kind == "retry" else (AN_HOUR_MS, Run.ON)
+                return Retry(one.tag, job_id, delay_ms, self._attempt(run, one, code).model_dump_json(), run_was)
             case "drop" if job_id:
                 return Drop(one.tag, job_id)
             case "return broken off":
@@ -412,7 +428,7 @@ class Walk(RuleBasedStateMachine):
         process.claims += [(process.run, one) for one in claims]
         self.told |= {Place(process.run, one.tag): (one.job_id, one.known.standing) for one in claims}
         for opens, known in zip(asked.opens, reply.opened, strict=True):
-            if known:
+            if isinstance(known, Known):
                 self.told[Place(process.run, opens.tag)] = opens.job_id, known.standing
 
     def _take_over_due_times(self) -> None:

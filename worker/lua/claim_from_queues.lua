@@ -176,14 +176,12 @@ end
 if redis.call('HEXISTS', prefix .. 'pool:' .. pool, 'max_concurrency') == 0 then
   redis.call('HSET', prefix .. 'pool:' .. pool, 'max_concurrency', ARGV[15], 'requests_per_minute', ARGV[16],
     'tokens_per_minute', ARGV[17], 'kept_slots', ARGV[18], 'adaptive', '0', 'set_by', worker_id, 'set_at', now_ms)
+  redis.call('EXPIRE', prefix .. 'pool:' .. pool, 86400)
 end
 
 -- include pool
 
-if most_ended > 0 then
-  redis.call('EXPIRE', pool_key, 86400)
-  redis.call('EXPIRE', active, 86400)
-end
+if most_ended > 0 then redis.call('EXPIRE', pool_key, 86400) end
 
 -- A key of another type in a queue's place is somebody's mistake, and must not keep the other queues from being read.
 local unusable = {}

@@ -38,7 +38,7 @@ local function let_go(claim, holds, how, spent, prompt_tokens)
   if beside_none ~= '-' and redis.call('GET', prefix .. 'alone:' .. beside_none) == claim then
     redis.call('DEL', prefix .. 'alone:' .. beside_none)
   end
-  if reserved ~= '0' then
+  if reserved ~= '0' and redis.call('HEXISTS', key, 'tokens_level') == 1 then
     redis.call('HINCRBYFLOAT', key, 'tokens_level', reserved - (spent or 0))
     prompt_tokens, prompt_bytes = tonumber(prompt_tokens or 0), tonumber(prompt_bytes)
     if prompt_tokens > 0 and prompt_bytes > 0 then

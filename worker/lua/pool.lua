@@ -133,6 +133,7 @@ end
 
 local function is_active(model)
   redis.call('ZADD', active, now_ms, model)
+  redis.call('EXPIRE', active, 86400)
 end
 
 -- Tokens: a bucket that refills all the time. What was used beyond a reservation makes it less than empty, and has to be
