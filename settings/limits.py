@@ -31,7 +31,8 @@ class GpuPool(Section):
     """Prompt and completion tokens in a minute. A job is granted its prompt's estimate and its `max_tokens`, and pays for what
     it really used."""
     kept_slots: Annotated[
-        FrozenMapping[PublicName, Annotated[int, Field(ge=0, le=1_000_000)]], Shown(kind="mapping of public name to slots")
+        FrozenMapping[PublicName, Annotated[int, Field(ge=0, le=1_000_000)]],
+        Shown(kind="mapping of public name to slots"),
     ] = Field(default={}, validate_default=True)
     """Slots that nobody else may take from a model that had work in the last minute: 1 for each that is not listed. At most
     three quarters of the pool are kept like that."""

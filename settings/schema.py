@@ -103,7 +103,7 @@ class Settings(Section):
         matching(r"[A-Za-z0-9._-]{1,100}|\{[A-Za-z0-9._-]{1,100}\}", f"{_ONE_NAME_WORDS}, all of it in {{}} or none"),
     ] = "speedinfer"
     """First part of every key in Redis. On Redis Cluster a tagged one, `{speedinfer}`."""
-    gpu_pool: GpuPool = GpuPool()
+    gpu_pool: GpuPool = Field(default_factory=GpuPool)
     """Limits shared with the other workers of the same GPU."""
     concurrency: Annotated[Count, Shown(unit="jobs", default="`gpu_pool.max_concurrency`")] = Field(
         default_factory=lambda data: data["gpu_pool"].max_concurrency if "gpu_pool" in data else 1

@@ -3,37 +3,27 @@
 Every step is a script guarded by the claim it is about (worker/lua), so a whole call may be repeated after a lost reply.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-import structlog
-from pydantic import ValidationError
-
-from tasks.delivery import Standing
-from tasks.result import Attempt
 from worker.exchange import (
     Amend,
     Bury,
-    Claim,
-    Claimed,
     ClaimRequest,
     Commit,
     Drop,
     Exchange,
     ExchangeReply,
-    Known,
-    Limit,
     Open,
-    Postponed,
-    Refusal,
     Retry,
     Return,
     Settle,
 )
 from worker.keys import PRIORITIES, Keys
+from worker.ledger_terms import LedgerTerms
+from worker.replies import claimed_of, opened_of
 from worker.scripts import Argument, Scripts
 
 SCRIPTS: Final = (
@@ -48,51 +38,6 @@ SCRIPTS: Final = (
     "call_if_room",
     "free_if_lapsing",
 )
-
-_STILL_CLAIMED: Final = 1
-_WAITS_FOR_TOKENS: Final = 3
-
-log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class PoolTerms:
-    """A pool as this worker's configuration has it; None is no limit. ``kept_slots`` is by public name, 1 for all others."""
-
-    name: str
-    max_concurrency: int
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    kept_slots: Mapping[str, int] = field(default_factory=dict)
-
-    def limits(self) -> tuple[Argument, ...]:
-        """Return what the scripts take where the pool has no limits yet."""
-        kept = json.dumps(dict(self.kept_slots), separators=(",", ":"))
-        return self.max_concurrency, _or(self.requests_per_minute, ""), _or(self.tokens_per_minute, ""), kept
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTerms:
-    """What a model's claims depend on: ``slot_ms`` bounds how long its slot is taken, from the grant to its timeout's end."""
-
-    circuit: str
-    slot_ms: int
-    half_open_calls: int
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerTerms:
-    """What the scripts need to know of the configuration. A job with ``crashes_to_run_alone`` behind it runs alone among such."""
-
-    worker_id: str
-    result_ttl_seconds: int
-    settled_ttl_seconds: int
-    max_job_bytes: int
-    max_queue_ms: int | None
-    crashes_to_run_alone: int
-    pool: PoolTerms
-    models: Mapping[str, ModelTerms]
-    """By public name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +67,13 @@ class Ledger:
         replies = self.scripts.run(commands)
         if asked.commits and not asked.claim:
             replies.pop()
-        claimed = _claimed(replies.pop(), asked.claim, self.keys) if asked.claim else None
+        claimed = claimed_of(replies.pop(), asked.claim, self.keys) if asked.claim else None
         if claimed and calls.incarnation != self.incarnation():
             # The lease was lost while the reply was on its way: these jobs have gone back, and are not ours to run.
             claimed = replace(claimed, claims=())
         if asked.freed:
             replies.pop()
-        opened = tuple(_opened(reply) for reply in replies.pop()) if asked.opens else ()
+        opened = tuple(opened_of(reply) for reply in replies.pop()) if asked.opens else ()
         words = {
             commit.tag: word
             for group, reply in zip(groups, replies, strict=False)
@@ -181,7 +126,7 @@ class _Calls:
         head: list[Argument] = [
             keys.prefix,
             self.incarnation,
-            _or(terms.max_queue_ms, -1),
+            -1 if terms.max_queue_ms is None else terms.max_queue_ms,
             terms.crashes_to_run_alone,
             int(one_runs_alone),
             terms.pool.name,
@@ -191,8 +136,15 @@ class _Calls:
         return self.ledger.scripts.command("open_if_claimed", own, [*head, *arguments])
 
     def _opens(self, one: Open) -> tuple[Argument, ...]:
-        job = (one.tag, one.job_id, _or(one.expires_ms, ""), _or(one.enqueued_ms, ""))
-        return *job, one.prompt_bytes, one.max_tokens, self.ledger.terms.models[one.model].circuit
+        times = ("" if at_ms is None else at_ms for at_ms in (one.expires_ms, one.enqueued_ms))
+        return (
+            one.tag,
+            one.job_id,
+            *times,
+            one.prompt_bytes,
+            one.max_tokens,
+            self.ledger.terms.models[one.model].circuit,
+        )
 
     def free(self, slots: Sequence[str]) -> list[Argument]:
         keys, pool = self.ledger.keys, self.ledger.terms.pool.name
@@ -214,7 +166,7 @@ class _Calls:
             claim.number,
             claim.wanted,
             terms.max_job_bytes,
-            _or(terms.max_queue_ms, -1),
+            -1 if terms.max_queue_ms is None else terms.max_queue_ms,
             len(PRIORITIES),
             len(claim.open),
             claim.most_ended,
@@ -242,62 +194,4 @@ def _groups(commits: Sequence[Commit]) -> Sequence[Sequence[Commit]]:
         sorted(returns, key=lambda commit: commit.place, reverse=True),
         [commit for commit in commits if isinstance(commit, Bury)],
         [commit for commit in commits if isinstance(commit, Drop)],
-    )
-
-
-def _or(value: int | None, otherwise: int | str) -> int | str:
-    return otherwise if value is None else value
-
-
-def _known(holds: bytes, standing: bytes, rival: bytes, alone: int, attempts: Sequence[bytes]) -> Known:
-    return Known(Standing(standing.decode()), rival, bool(alone), tuple(_readable(attempts)), holds.decode())
-
-
-def _readable(items: Sequence[bytes]) -> list[Attempt]:
-    attempts = []
-    for item in items:
-        try:
-            attempts.append(Attempt.model_validate_json(item))
-        except ValidationError:
-            # Somebody else wrote there. A ledger with a gap is worse than none, but no reason to stop for.
-            log.error("attempt.was_unreadable", bytes=len(item))
-    return attempts
-
-
-def _opened(reply: list[Any]) -> Known | Postponed | None:
-    word, again_ms, holds, standing, rival, alone, *attempts = reply
-    if word == _WAITS_FOR_TOKENS:
-        return Postponed(again_ms)
-    return _known(holds, standing, rival, alone, attempts) if word == _STILL_CLAIMED else None
-
-
-def _claimed(reply: list[Any], asked: ClaimRequest, keys: Keys) -> Claimed:
-    now_ms, next_due_ms, empty, returned, claims, held_lease, unusable, refused = reply
-    models = (*asked.open, *asked.closed)
-    return Claimed(
-        now_ms,
-        next_due_ms if next_due_ms >= 0 else None,
-        frozenset(models[index - 1] for index in empty),
-        frozenset(keys.model_of(queue.decode()) for queue in returned),
-        tuple(_claim(claim) for claim in claims),
-        bool(held_lease),
-        frozenset(name.decode() for name in unusable),
-        {models[index - 1]: _refusal(limit, again_ms) for index, limit, again_ms in refused},
-    )
-
-
-def _refusal(limit: bytes, again_ms: int) -> Refusal:
-    return Refusal(Limit(limit.decode()), again_ms if again_ms >= 0 else None)
-
-
-def _claim(reply: list[Any]) -> Claim:
-    tag, queue, raw, job_id, claimed_ms, *known = reply
-    holds, standing, rival, alone, *attempts = known
-    return Claim(
-        tag.decode(),
-        queue.decode(),
-        raw,
-        job_id.decode() or None,
-        claimed_ms,
-        _known(holds, standing, rival, alone, attempts),
     )

@@ -26,16 +26,19 @@ from worker.keys import Keys
 from worker.lease import Incarnation
 from worker.lease_keeper import LeaseEvents, LeaseKeeper
 from worker.ledger import Ledger
+from worker.leftovers import Leftovers
 from worker.lookout import SWEEP_MS, Lookout
 from worker.looks import Looks
+from worker.observer import Observer
 from worker.outcomes import drained
+from worker.pool import enter_pool
 from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.scripts import Scripts
 from worker.tally import Tally
-from worker.terms import lease_terms, ledger_terms, ports_of
+from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of
 from worker.triton.adapter import TritonInference
 
 if TYPE_CHECKING:
@@ -72,6 +75,7 @@ class Runtime:
         self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
+        self._pool_link = self._link()
         self._doorbell = Doorbell(self._link(), self.keys, self._ring, lambda _: self.intake.wake())
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
@@ -96,7 +100,7 @@ class Runtime:
         Raises:
             WorkerIdTaken: another live process runs under this worker_id.
         """
-        self.intake.slots = slots
+        self.intake.slots = self.intake.lookout.shares.slots = slots
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._enter()
         process = this_process(self.settings, self._redis_clock.now())
@@ -184,13 +188,14 @@ class Runtime:
             committer=committer,
             lookout=Lookout(self._gate.is_open, committer.is_told_of_pushes),
             reception=reception,
-            gate=self._gate,
+            gate=Observer(self._gate),
             journal=self._tally,
             clock=self._clock,
             redis_clock=self._redis_clock,
             keys=self.keys,
             worker_id=settings.worker_id,
             is_trusted=self._incarnation.is_trusted,
+            leftovers=Leftovers(lambda: self._incarnation.name),
         )
 
     def _lose_part(self, part: "Loop") -> None:
@@ -232,6 +237,7 @@ class Runtime:
             try:
                 self._heartbeat.sync_clock()
                 self._lease.enter()
+                enter_pool(self._pool_link, self.keys, pool_terms(self.settings), self.settings.worker_id)
             except RedisUnavailable as error:
                 if not told:
                     log.warning("redis.was_awaited", address=self.settings.redis_address, reason=str(error))

@@ -8,7 +8,7 @@ from tasks.generate import Clock, Inference, Ports
 from tasks.reading import ModelLimits
 from tasks.retry import RetryPolicy
 from worker.lease_keeper import LeaseTerms
-from worker.ledger import LedgerTerms, ModelTerms, PoolTerms
+from worker.ledger_terms import LedgerTerms, ModelTerms, PoolTerms
 
 _SUSPICIOUS_CRASHES: Final = 2
 """One crash is chance: a worker that is killed takes all it runs along. Whoever was there twice runs alone among such."""

@@ -135,7 +135,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         (
             Edit(
                 "claim_from_queues",
-                "redis.call('HSET', claims, tag, list .. '\\n' .. job_id .. '\\n' .. now_ms .. '\\n' .. raw)",
+                "redis.call('HSET', claims, tag, as_record(list, job_id, now_ms, holds, raw))",
                 "",
             ),
         ),

@@ -13,7 +13,8 @@ from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.doorbell import Doorbell
 from worker.exchange import Exchange, ExchangeReply
-from worker.ledger import SCRIPTS, Ledger, LedgerTerms, ModelTerms, PoolTerms
+from worker.ledger import SCRIPTS, Ledger
+from worker.ledger_terms import LedgerTerms, ModelTerms, PoolTerms
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.scripts import Argument, Link, Scripts
 

@@ -16,7 +16,7 @@ from tests.committer_contract import KEYS, LONG_AGO, OTHER_MODEL, jobs
 from tests.fakes import FakeClock, FakeInference
 from tests.generating import ports
 from tests.jobs import MAX_JOB_BYTES, MODEL, attempt, job_content, job_json
-from tests.redis_model import FakeCommitter, RedisModel, ledger_of
+from tests.redis_model import FakeCommitter, ledger_of, POOL, RedisModel
 from worker import exchange
 from worker.clock import RedisClock
 from worker.intake import Intake
@@ -31,16 +31,16 @@ class Observer:
     """A gate whose models are opened and shut by the test, and a journal: both remember what they were told."""
 
     shut: set[str] = field(default_factory=set)
-    observed: list[tuple[str, JobError | None]] = field(default_factory=list)
+    observed: list[tuple[str, Outcome]] = field(default_factory=list)
     committed_ones: list[tuple[str, Outcome | None, int]] = field(default_factory=list)
 
     def is_open(self, model: str) -> bool:
         """Tell whether the test left it open."""
         return model not in self.shut
 
-    def observe(self, model: str, error: JobError | None) -> None:
-        """Remember how an inference ended."""
-        self.observed.append((model, error))
+    def observe(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Remember how a delivery ended."""
+        self.observed.append((delivery.tag, outcome))
 
     def committed(self, delivery: Delivery, outcome: Outcome | None, word: int) -> None:
         """Remember what was committed."""
@@ -178,6 +178,7 @@ def test_a_delivery_says_what_the_task_needs() -> None:
             received_ms=1234,
             job_id="a",
             attempts=(attempt(),),
+            holds=f"{POOL} {MODEL} 0 0 - -",
         )
     ]
 
@@ -262,16 +263,15 @@ def test_each_outcome_is_committed_once_and_reported(
     assert len(bench.intake.held()) == 0
 
 
-def test_the_gate_learns_how_inferences_end() -> None:
-    """Of success and of failure, by model; bytes that were no job say nothing of the model."""
-    bench = Bench(slots=3)
-    bench.push(*jobs("a", "b"), b"garbage")
-    a, b, garbage = bench.taken()
-    full = QueueFull()
-    bench.intake.finish(a, bench.run(a))
-    bench.intake.finish(b, Return(IDENTITY, full))
-    bench.intake.finish(garbage, bench.run(garbage))
-    assert bench.observer.observed == [(MODEL, None), (MODEL, full)]
+def test_the_gate_learns_how_jobs_end() -> None:
+    """Each as it ends, before it is committed."""
+    bench = Bench(slots=2)
+    bench.push(*jobs("a", "b"))
+    a, b = bench.taken()
+    succeeded, returned = bench.run(a), Return(IDENTITY, QueueFull())
+    bench.intake.finish(a, succeeded)
+    bench.intake.finish(b, returned)
+    assert bench.observer.observed == [(a.tag, succeeded), (b.tag, returned)]
 
 
 def test_an_outcome_of_what_is_not_held_is_dropped() -> None:

@@ -50,7 +50,7 @@ def test_every_queue_is_looked_at_first() -> None:
     lookout = Lookout(lambda _: True, lambda: True)
     lookout.open(A)
     lookout.open(B)
-    assert lookout.request(0.0, 4) == ClaimRequest(1, 4, (A, B), (), most_ended=100)
+    assert lookout.request(0.0, 4) == ClaimRequest(1, 4, (A, B), (), most_ended=100, quotas=(4, 4))
 
 
 def test_a_queue_found_empty_is_not_asked_for_again() -> None:

@@ -6,13 +6,23 @@ import pytest
 
 from tasks import rfc3339
 from tasks.delivery import DeadLetter, Duplicate, Outcome, Retry, Return, Settlement
-from tasks.errors import ConnectionLost, JobCancelled, ModelNotReady
+from tasks.errors import (
+    ConnectionLost,
+    InvalidJob,
+    JobCancelled,
+    JobError,
+    ModelCrashed,
+    ModelException,
+    ModelNotReady,
+    QueueFull,
+    RuntimeTimeout,
+)
 from tasks.reading import DeadLetterReason, JobIdentity
 from tasks.result import Attempt, AttemptCode, GenerateResult
 from tests.generating import ran, settled
 from tests.jobs import CLAIMED_AT_MS, MODEL, attempt, delivery, job_json, usage
 from worker import exchange
-from worker.outcomes import AfterCommit, Done, as_commit, drained, follow_up, last_attempt
+from worker.outcomes import AfterCommit, Done, as_commit, became_of, drained, follow_up, last_attempt
 
 IDENTITY = JobIdentity("j-1", "acme/echoed", "f" * 32)
 
@@ -39,9 +49,36 @@ def test_a_failure_is_settled_as_failed() -> None:
 
 
 def test_a_retry_carries_its_attempt() -> None:
-    """As JSON, for the ledger of attempts; with how long it waits."""
+    """As JSON, for the ledger of attempts; with how long it waits, and what it may still cost its pool."""
     commit = as_commit(delivery(tag="7.2"), Retry(IDENTITY, attempt(), 250, ConnectionLost()))
-    assert commit == exchange.Retry("7.2", "j-1", 250, attempt().model_dump_json())
+    assert commit == exchange.Retry("7.2", "j-1", 250, attempt().model_dump_json(), exchange.Run.ON)
+
+
+@pytest.mark.parametrize(
+    ("error", "run"),
+    [
+        (None, exchange.Run.OVER),
+        (InvalidJob(), exchange.Run.UNSTARTED),
+        (QueueFull(), exchange.Run.UNSTARTED),
+        (ModelException(), exchange.Run.OVER),
+        (ModelCrashed(), exchange.Run.OVER),
+        (RuntimeTimeout(), exchange.Run.OVER),
+        (RuntimeTimeout(upstream_status=504), exchange.Run.ON),
+        (ConnectionLost(), exchange.Run.ON),
+        (ConnectionLost(upstream_status=502), exchange.Run.ON),
+    ],
+)
+def test_an_answer_that_was_lost_may_be_worked_on_still(error: JobError | None, run: exchange.Run) -> None:
+    """Triton does not cancel: its slot stays taken. Our own timeout ends when the slot lapses by itself."""
+    assert became_of(Settlement(IDENTITY, settled(ran()), error)) is run
+
+
+def test_a_settlement_says_what_was_spent() -> None:
+    """The true counts, and what its claim held, for the pool's tokens."""
+    commit = as_commit(delivery(holds="pool acme/model-1 40 9 - -"), ran())
+    assert isinstance(commit, exchange.Settle)
+    assert (commit.holds, commit.run) == ("pool acme/model-1 40 9 - -", exchange.Run.OVER)
+    assert (commit.spent, commit.prompt_tokens) == (usage().total_tokens, usage().prompt_tokens)
 
 
 def test_a_return_needs_only_its_claim() -> None:

@@ -128,7 +128,9 @@ def test_a_message_is_opened_first() -> None:
     """The ledger is asked about the job in it, with its times by Redis' clock."""
     job = job_content(expires_at="2026-11-30T11:00:00Z", enqueued_at="2026-11-30T09:59:59.988Z")
     received = reception().receive(claimed(message(job), None))
-    assert received.opens == Open("1.1", "j-1", CLAIMED_AT_MS + 3_600_000, CLAIMED_AT_MS - 12)
+    assert received.opens == Open(
+        "1.1", "j-1", CLAIMED_AT_MS + 3_600_000, CLAIMED_AT_MS - 12, MODEL, len(job["prompt"]), job["max_tokens"]
+    )
     assert received.outcome is None
     assert json.loads(received.delivery.raw) == job
     assert received.delivery.job_id == "j-1"

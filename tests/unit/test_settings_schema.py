@@ -62,7 +62,7 @@ def test_the_seed_gets_the_contracts_defaults() -> None:
     assert (settings.max_deliveries, settings.max_job_bytes) == (5, 4 << 20)
     assert (settings.result_ttl_seconds, settings.settled_ttl_seconds) == (86400, 604800)
     pool = {"name": None, "max_concurrency": 32, "requests_per_minute": None, "tokens_per_minute": None}
-    assert settings.gpu_pool.model_dump() == {**pool, "adaptive": False}
+    assert settings.gpu_pool.model_dump() == {**pool, "kept_slots": {}, "adaptive": False}
     assert settings.circuit.model_dump() == {
         "consecutive_failures": 5,
         "failure_rate": 0.5,

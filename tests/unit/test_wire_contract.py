@@ -143,7 +143,7 @@ def keys_of_the_code() -> set[str]:
     for name, member in inspect.getmembers_static(Keys):
         if isinstance(member, property) and name != "prefix":
             made.add(getattr(keys, name))
-        elif inspect.isfunction(member) and not name.startswith("_") and name not in ("model_of", "is_jobs"):
+        elif inspect.isfunction(member) and not name.startswith("_") and name not in ("model_of", "is_jobs", "is_news"):
             made.add(getattr(keys, name)(*(f"<{each}>" for each in list(inspect.signature(member).parameters)[1:])))
     return made
 
