@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
+from settings import chat_template as templates
 from settings.fields import (
     INT32_MAX,
     Bytes,
@@ -43,6 +44,14 @@ def _not_stream(name: str) -> str:
     if name.lower() == "stream":
         raise PydanticCustomError("refused", "streaming is not supported: no job may ask for it")
     return name
+
+
+def _compiled(source: str) -> str:
+    try:
+        templates.compiled(source)
+    except templates.UnusableTemplateError as error:
+        raise PydanticCustomError("refused", "{reason}", {"reason": str(error)}) from None
+    return source
 
 
 OptionName = Annotated[ParameterName, AfterValidator(_not_stream)]
@@ -108,8 +117,9 @@ class RuntimeConfig(Section):
     """Names a known kind of model whose fields need not be written; those that are written win."""
     kind: Literal["text", "tensors"] = "text"
     """Whether jobs carry a prompt or tensors."""
-    chat_template: str | None = None
-    """Jinja template that makes a prompt of chat messages."""
+    chat_template: Annotated[str, AfterValidator(_compiled)] | None = None
+    """Jinja template that makes a prompt of chat messages, as the model's own repository has it. Workers take prompts only;
+    it is for those who make jobs, such as `speedinfer batch`. See [batch.md](batch.md#chat-templates)."""
 
     _written: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 

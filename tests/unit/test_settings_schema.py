@@ -221,7 +221,6 @@ def test_a_model_may_be_told_not_to_stream() -> None:
 
 NOT_SUPPORTED = {
     "runtime_config.kind": "tensors",
-    "runtime_config.chat_template": "{{ x }}",
     "metrics_address": "127.0.0.1:9100",
     "gpu_pool.requests_per_minute": 600,
     "gpu_pool.tokens_per_minute": 1000,
