@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from tasks.usage import Usage
+from tasks.usage import Spent
 
 
 class ErrorCode(StrEnum):
@@ -69,8 +69,8 @@ RULES: dict[ErrorCode, Rule] = {
     ErrorCode.JOB_EXPIRED: Rule("The job expired before it was started.", retryable=True),
     ErrorCode.JOB_CANCELLED: Rule("The job was cancelled.", retryable=True),
     ErrorCode.TRITON_INFERENCE_FAILED: Rule("The model could not run this job.", retryable=False),
-    ErrorCode.RUNTIME_USAGE_UNAVAILABLE: Rule("The runtime did not report valid token usage.", retryable=False),
-    ErrorCode.RUNTIME_OUTPUT_INVALID: Rule("The runtime did not return a valid text.", retryable=False),
+    ErrorCode.RUNTIME_USAGE_UNAVAILABLE: Rule("The runtime did not report valid usage.", retryable=False),
+    ErrorCode.RUNTIME_OUTPUT_INVALID: Rule("The runtime did not return a valid output.", retryable=False),
     ErrorCode.RUNTIME_TIMEOUT: Rule("The runtime did not answer in time.", retryable=True),
     ErrorCode.RUNTIME_UNAVAILABLE: Rule("The runtime is not available.", retryable=True),
     ErrorCode.RUNTIME_CONTRACT_MISMATCH: Rule("The runtime's model does not fit its configuration.", retryable=True),
@@ -87,15 +87,18 @@ class JobError(Exception):
 
     ``detail`` names fields and limits only: it becomes part of the customer's message, so no prompt, no value and no upstream
     text may be in it. ``usage`` is what the failed attempt really spent, where Triton said so. ``may_have_run`` says whether
-    the attempt may have reached Triton, and so belongs in the attempt ledger.
+    the attempt may have reached Triton, and so belongs in the attempt ledger. One that ``opens_circuit`` does so at once; where
+    ``content_may_cause_it``, those of one tenant do not count alone.
     """
 
     code: ClassVar[ErrorCode]
     again: ClassVar[Again] = Again.NEVER
     counts_for_circuit: ClassVar[bool] = False
+    opens_circuit: ClassVar[bool] = False
+    content_may_cause_it: ClassVar[bool] = False
     may_have_run: ClassVar[bool] = True
 
-    def __init__(self, detail: str = "", *, upstream_status: int | None = None, usage: Usage | None = None) -> None:
+    def __init__(self, detail: str = "", *, upstream_status: int | None = None, usage: Spent | None = None) -> None:
         """Take what is known of the failure; ``upstream_status`` is Triton's HTTP status."""
         super().__init__(detail)
         self.detail = detail
@@ -118,6 +121,13 @@ class _BeforeTheRun(JobError):
     """The job never reached Triton."""
 
     may_have_run = False
+
+
+class _OfItsContent(JobError):
+    """It counts for the circuit, though what is in the job may be the cause of it."""
+
+    counts_for_circuit = True
+    content_may_cause_it = True
 
 
 class InvalidJob(_BeforeTheRun):
@@ -168,33 +178,31 @@ class InferenceRejected(JobError):
     code = ErrorCode.TRITON_INFERENCE_FAILED
 
 
-class ModelException(JobError):
+class ModelException(_OfItsContent):
     """The model raised. It may have been another job's fault: one exception fails the whole dynamic batch."""
 
     code = ErrorCode.TRITON_INFERENCE_FAILED
     again = Again.ONCE
-    counts_for_circuit = True
+    text_digest: str | None = None
+    """A digest of what the model said: all jobs of one batch have the same. It is for circuits, and for no one outside."""
 
 
-class UsageUnavailable(JobError):
+class UsageUnavailable(_OfItsContent):
     """A token count is absent or is not one valid integer; it is never settled as 0."""
 
     code = ErrorCode.RUNTIME_USAGE_UNAVAILABLE
-    counts_for_circuit = True
 
 
-class OutputInvalid(JobError):
+class OutputInvalid(_OfItsContent):
     """The text is absent, of another type, not one value or too large, or the answer is another request's."""
 
     code = ErrorCode.RUNTIME_OUTPUT_INVALID
-    counts_for_circuit = True
 
 
-class RuntimeTimeout(JobError):
+class RuntimeTimeout(_OfItsContent):
     """No answer in time. Not tried again: the GPU may still be working on it."""
 
     code = ErrorCode.RUNTIME_TIMEOUT
-    counts_for_circuit = True
 
 
 class RuntimeUnavailable(JobError):
@@ -223,7 +231,7 @@ class ContractMismatch(JobError):
 
     code = ErrorCode.RUNTIME_CONTRACT_MISMATCH
     again = Again.WHEN_RECOVERED
-    counts_for_circuit = True
+    counts_for_circuit = opens_circuit = True
     may_have_run = False
 
 
@@ -240,7 +248,7 @@ class ModelCrashed(JobError):
 
     code = ErrorCode.RUNTIME_MODEL_CRASHED
     again = Again.UP_TO_MAX_ATTEMPTS
-    counts_for_circuit = True
+    counts_for_circuit = opens_circuit = True
 
 
 class InternalError(JobError):
