@@ -19,7 +19,7 @@ from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.doorbell import Doorbell
 from worker.gate import ModelGate
-from worker.health import Load, Process, health_fields
+from worker.health import Load
 from worker.heartbeat import Heartbeat
 from worker.intake import Intake
 from worker.keys import Keys
@@ -35,8 +35,9 @@ from worker.recovery import Recovery
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.scripts import Scripts
 from worker.tally import Tally
-from worker.terms import lease_terms, ledger_terms, ports_of
+from worker.terms import lease_terms, ledger_terms, ports_of, registration_of
 from worker.triton.adapter import TritonInference
+from worker.vitals import Vitals
 
 if TYPE_CHECKING:
     # Neither can be subscripted, or is needed, while the worker runs.
@@ -76,8 +77,8 @@ class Runtime:
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
-        beat_seconds = settings.heartbeat_seconds
-        self._heartbeat = Heartbeat(self._link(), self.keys, settings.worker_id, beat_seconds, self._redis_clock)
+        registration = registration_of(settings, self._ports)
+        self._heartbeat = Heartbeat(self._link(), self.keys, registration, self._redis_clock, self._ring)
         events = LeaseEvents(self._abandon, self.intake.wake, self._tally.reaped)
         self._lease = LeaseKeeper(
             self._link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
@@ -100,7 +101,9 @@ class Runtime:
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._enter()
         process = this_process(self.settings, self._redis_clock.now())
-        beat = partial(self._heartbeat.run, partial(self._health, process))
+        paused = self._heartbeat.paused_models
+        vitals = Vitals(self.settings, process, self._tally, self._gate.states, self._load, paused)
+        beat = partial(self._heartbeat.run, vitals.beat)
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
         self._greenlets = [gevent.spawn(part) for part in parts]
         for part in self._greenlets:
@@ -182,7 +185,7 @@ class Runtime:
         )
         return Intake(
             committer=committer,
-            lookout=Lookout(self._gate.is_open, committer.is_told_of_pushes),
+            lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes),
             reception=reception,
             gate=self._gate,
             journal=self._tally,
@@ -214,16 +217,19 @@ class Runtime:
         self._recovery.look_again()
         self._heartbeat.beat_soon()
 
-    def _health(self, process: Process) -> dict[str, str]:
-        load = Load(
-            len(self.intake.held()),
+    def _takes_jobs_of(self, model: str) -> bool:
+        return self._gate.is_open(model) and model not in self._heartbeat.paused_models()
+
+    def _load(self) -> Load:
+        held = self.intake.held()
+        return Load(
+            len(held),
             self.intake.slots,
             self._redis_clock.now(),
             draining=self._draining,
             consuming=self._clock.monotonic_ms() - self.intake.exchanged_ms < _STOOD_STILL_MS,
-            by_model=Counter(delivery.queue_model for delivery in self.intake.held()),
+            by_model=Counter(delivery.queue_model for delivery in held),
         )
-        return health_fields(self.settings, process, self._tally, self._gate.states(), load)
 
     def _enter(self) -> None:
         """Take the lease and learn Redis' time, before anything is written with either."""

@@ -7,8 +7,10 @@ from settings.schema import Settings
 from tasks.generate import Clock, Inference, Ports
 from tasks.reading import ModelLimits
 from tasks.retry import RetryPolicy
+from worker.health import declarations
 from worker.lease_keeper import LeaseTerms
 from worker.ledger import LedgerTerms
+from worker.registration import Registration
 
 _SUSPICIOUS_CRASHES: Final = 2
 """One crash is chance: a worker that is killed takes all it runs along. Whoever was there twice runs alone among such."""
@@ -45,6 +47,11 @@ def ledger_terms(settings: Settings) -> LedgerTerms:
 def lease_terms(settings: Settings) -> LeaseTerms:
     """Return what the scripts about leases need to know."""
     return LeaseTerms(settings.worker_id, settings.lease_seconds, settings.settled_ttl_seconds)
+
+
+def registration_of(settings: Settings, ports: Ports) -> Registration:
+    """Return what the heartbeat writes of a worker: what it checks jobs by is what it tells gateways."""
+    return Registration(settings.worker_id, declarations(settings, ports.limits), settings.heartbeat_seconds)
 
 
 def _crashes_to_run_alone(settings: Settings) -> int:
