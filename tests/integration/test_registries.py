@@ -42,7 +42,8 @@ def link(redis_url: str) -> Iterator[CountingLink]:
 
 def members(valkey: redis.Redis, model: str) -> set[str]:
     """Return the workers that are able to run a model, fresh or not."""
-    return {raw.decode() for raw in valkey.zrange(KEYS.model_workers(model), 0, -1)}
+    found: Any = valkey.zrange(KEYS.model_workers(model), 0, -1)
+    return {raw.decode() for raw in found}
 
 
 @contextmanager
