@@ -1,4 +1,4 @@
-"""What a configuration takes from the machine it is read on: its name, `env:` and `file:` headers, certificate files."""
+"""What a configuration takes from the machine it is read on: its name, `env:` and `file:` secrets, certificate files."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from settings import addresses
-from settings.fields import Refusal
+from settings.fields import Location, Refusal
 from settings.files import UnreadableError, read_text
 
 
@@ -26,19 +26,39 @@ def filled_in(tree: Mapping[str, Any], hostname: str) -> dict[str, Any]:
     return filled
 
 
-def with_headers_read(tree: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Refusal]]:
+def with_secrets_read(tree: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Refusal]]:
     """The tree with `env:NAME` and `file:PATH` replaced by what they name, and what could not be read."""
-    headers = tree.get("runtime_headers")
-    if not isinstance(headers, Mapping):
-        return tree, []
-    read: dict[str, Any] = {}
+    read = tree
     refused = []
-    for name, value in headers.items():
+    for at, value in _secrets(tree):
         try:
-            read[name] = _resolved(value, environ) if isinstance(value, str) else value
+            read = _replaced(read, at, _resolved(value, environ))
         except UnreadableError as error:
-            refused.append(Refusal(("runtime_headers", name), value, str(error)))
-    return {**tree, "runtime_headers": read}, refused
+            read = _replaced(
+                read, at, None
+            )  # What it should have been is not known, so the schema has nothing to say of it.
+            refused.append(Refusal(at, value, str(error)))
+    return read, refused
+
+
+def _secrets(tree: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+    """Each text that stands in a secret's place."""
+    headers, sentinel = tree.get("runtime_headers"), tree.get("redis_sentinel")
+    places: list[tuple[Location, object]] = [(("redis_password",), tree.get("redis_password"))]
+    if isinstance(sentinel, Mapping):
+        places.append((("redis_sentinel", "password"), sentinel.get("password")))
+    if isinstance(headers, Mapping):
+        places += [(("runtime_headers", name), value) for name, value in headers.items()]
+    return ((at, value) for at, value in places if isinstance(value, str))
+
+
+def _replaced(tree: Mapping[str, Any], at: Location, value: str | None) -> dict[str, Any]:
+    """The tree with another value at this place, or with none."""
+    name = str(at[0])
+    others = {key: each for key, each in tree.items() if key != name}
+    if at[1:]:
+        return {**others, name: _replaced(tree[name], at[1:], value)}
+    return others if value is None else {**others, name: value}
 
 
 def _resolved(value: str, environ: Mapping[str, str]) -> str:
@@ -58,12 +78,13 @@ def _resolved(value: str, environ: Mapping[str, str]) -> str:
 
 
 def unreadable_certificates(tree: Mapping[str, Any]) -> Iterator[Refusal]:
-    """Each file of `runtime_tls` that is none, or that this process may not read."""
-    tls = tree.get("runtime_tls")
-    for field in ("ca_file", "cert_file", "key_file"):
-        path = tls.get(field) if isinstance(tls, Mapping) else None
-        if isinstance(path, str) and not _readable(path):
-            yield Refusal(("runtime_tls", field), path, "is not a file that can be read")
+    """Each file of `runtime_tls` and `redis_tls` that is none, or that this process may not read."""
+    for section in ("runtime_tls", "redis_tls"):
+        tls = tree.get(section)
+        for field in ("ca_file", "cert_file", "key_file"):
+            path = tls.get(field) if isinstance(tls, Mapping) else None
+            if isinstance(path, str) and not _readable(path):
+                yield Refusal((section, field), path, "is not a file that can be read")
 
 
 def _readable(path: str) -> bool:

@@ -21,7 +21,7 @@ from tasks.job import TASK_NAME
 from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
 from worker.runtime import Runtime
-from worker.transport import JobsOption
+from worker.transport_options import JobsOption, RedisOption
 
 if TYPE_CHECKING:
     from greenlet import greenlet
@@ -76,15 +76,16 @@ def run_worker(settings: Settings) -> int:
 def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
     prefix = runtime.keys.jobs("")
     return {
-        "broker_url": settings.redis_url.get_secret_value(),
+        # Names kombu's own Redis transport, of which ours is a kind; where Redis is, and as whom, is in the option.
+        "broker_url": "redis://",
         "broker_transport": "worker.transport:Transport",
         "broker_transport_options": {
+            "redis": RedisOption(settings.redis_url.get_secret_value()),
             "job_source": JobsOption(runtime.intake),
             "jobs_prefix": prefix,
             "global_keyprefix": runtime.keys.prefix,
             "socket_timeout": 5,
             "socket_connect_timeout": 2,
-            "socket_keepalive": True,
             "health_check_interval": 10,
         },
         "broker_connection_retry": True,

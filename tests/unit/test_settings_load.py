@@ -377,7 +377,10 @@ LEAKS: list[tuple[str, object]] = [
     ("redis_url", [CANARY]),
     ("redis_url", {"url": CANARY}),
     ("redis_ulr", f"redis://u:{CANARY}@redis"),
-    ("redis_password", CANARY),
+    ("redis_pasword", CANARY),
+    ("redis_password", f"{CANARY}\n"),
+    ("redis_sentinel", {"password": CANARY}),
+    ("redis_sentinel", {"pasword": CANARY}),
     ("database", f"postgres://u:{CANARY}@x"),
     ("runtime_headers", CANARY),
     ("runtime_headers", [CANARY]),
@@ -409,7 +412,7 @@ def test_no_refusal_shows_a_secret(seed_file: Path, field: str, value: object) -
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("http://redis", "must begin with redis://, rediss:// or unix://"),
+        ("http://redis", "must begin with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://"),
         ("redis://", "must name a host"),
         ("redis://redis:port/0", "must have a number from 1 to 65535 as its port"),
         ("redis://redis/first", "must have nothing but the database's number as its path"),
