@@ -5,8 +5,9 @@ from typing import Final
 
 from settings.schema import Settings
 from tasks.generate import Clock, Inference, Ports
-from tasks.reading import ModelLimits
+from tasks.reading import Limits, ModelLimits
 from tasks.retry import RetryPolicy
+from tasks.tensor_limits import TensorLimits
 from worker.health import declarations
 from worker.lease_keeper import LeaseTerms
 from worker.ledger import LedgerTerms
@@ -58,8 +59,13 @@ def _crashes_to_run_alone(settings: Settings) -> int:
     return max(1, min(_SUSPICIOUS_CRASHES, settings.max_deliveries - 1, settings.retry.max_attempts - 1))
 
 
-def _limits(settings: Settings, model: str) -> ModelLimits:
+def _limits(settings: Settings, model: str) -> Limits:
     config = settings.runtime_for(model)
+    if config.kind == "tensors":
+        rules = config.tensors
+        return TensorLimits(
+            rules.max_input_bytes, frozenset(rules.inference_parameters), frozenset(rules.shared_memory_regions)
+        )
     return ModelLimits(
         max_prompt_bytes=config.max_prompt_bytes,
         max_tokens_limit=config.max_tokens_limit,
