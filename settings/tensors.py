@@ -26,8 +26,11 @@ def _parameter(name: str) -> str:
 
 
 class TensorRules(Section):
-    """Only of models of kind `tensors`: what jobs may ask for, and what they are billed by. Token limits and the names of
-    text tensors have no meaning there. In `models` it replaces the one of `runtime_config` as a whole."""
+    """Only of models of kind `tensors`: what jobs may ask for, and what they are billed by.
+
+    Token limits and the names of text tensors have no meaning there. In `models` it replaces the one of `runtime_config` as
+    a whole.
+    """
 
     usage: Annotated[
         FrozenMapping[Annotated[ParameterName, AfterValidator(_unit)], TensorName],
