@@ -6,14 +6,13 @@ JobError
 ├── InferenceRejected · ModelException                                             Triton refused it, or the model raised
 ├── UsageUnavailable · OutputInvalid                                               Triton answered what cannot be settled
 ├── RuntimeTimeout · ConnectionLost · ModelCrashed                                 it ran, and no answer came
-├── RuntimeUnavailable                                                             it never ran
-│   ├── QueueFull
-│   └── ModelNotReady
+├── RuntimeUnavailable (QueueFull · ModelNotReady)                                 it never ran
 ├── ContractMismatch                                                               the configuration does not fit the model
 └── InternalError                                                                  the worker is at fault
 
-What follows from a failure stands here and nowhere else: on its class whether it is tried again and counts for a circuit, in
-``RULES`` what the customer reads. docs/wire-contract.md shows the same as a table.
+What follows from a failure stands here and nowhere else: on its class whether it is tried again, counts for a circuit or opens
+it at once, and whether the job's content may be the cause; in ``RULES`` what the customer reads. docs/wire-contract.md shows the
+same as a table.
 """
 
 from dataclasses import dataclass
@@ -87,8 +86,7 @@ class JobError(Exception):
 
     ``detail`` names fields and limits only: it becomes part of the customer's message, so no prompt, no value and no upstream
     text may be in it. ``usage`` is what the failed attempt really spent, where Triton said so. ``may_have_run`` says whether
-    the attempt may have reached Triton, and so belongs in the attempt ledger. One that ``opens_circuit`` does so at once; where
-    ``content_may_cause_it``, those of one tenant do not count alone.
+    the attempt may have reached Triton, and so belongs in the attempt ledger.
     """
 
     code: ClassVar[ErrorCode]
@@ -118,16 +116,7 @@ class JobError(Exception):
 
 
 class _BeforeTheRun(JobError):
-    """The job never reached Triton."""
-
     may_have_run = False
-
-
-class _OfItsContent(JobError):
-    """It counts for the circuit, though what is in the job may be the cause of it."""
-
-    counts_for_circuit = True
-    content_may_cause_it = True
 
 
 class InvalidJob(_BeforeTheRun):
@@ -178,31 +167,34 @@ class InferenceRejected(JobError):
     code = ErrorCode.TRITON_INFERENCE_FAILED
 
 
-class ModelException(_OfItsContent):
+class ModelException(JobError):
     """The model raised. It may have been another job's fault: one exception fails the whole dynamic batch."""
 
     code = ErrorCode.TRITON_INFERENCE_FAILED
     again = Again.ONCE
-    text_digest: str | None = None
-    """A digest of what the model said: all jobs of one batch have the same. It is for circuits, and for no one outside."""
+    counts_for_circuit = content_may_cause_it = True
+    text_digest: str | None = None  # Of what the model said: the same for a whole batch. It is shown to no one.
 
 
-class UsageUnavailable(_OfItsContent):
+class UsageUnavailable(JobError):
     """A token count is absent or is not one valid integer; it is never settled as 0."""
 
     code = ErrorCode.RUNTIME_USAGE_UNAVAILABLE
+    counts_for_circuit = content_may_cause_it = True
 
 
-class OutputInvalid(_OfItsContent):
+class OutputInvalid(JobError):
     """The text is absent, of another type, not one value or too large, or the answer is another request's."""
 
     code = ErrorCode.RUNTIME_OUTPUT_INVALID
+    counts_for_circuit = content_may_cause_it = True
 
 
-class RuntimeTimeout(_OfItsContent):
+class RuntimeTimeout(JobError):
     """No answer in time. Not tried again: the GPU may still be working on it."""
 
     code = ErrorCode.RUNTIME_TIMEOUT
+    counts_for_circuit = content_may_cause_it = True
 
 
 class RuntimeUnavailable(JobError):

@@ -5,6 +5,7 @@ and since servers before 24.01 answer 400 to everything. A pattern stands for th
 says further on may hold a part of a prompt, and must not decide anything.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Container
@@ -162,7 +163,7 @@ class NotTriton(Exception):
 
 def cause_of(status: int, text: str | None) -> Cause:
     """Return the row for an answer; ``text`` is Triton's own, None where the answer is not of Triton's form."""
-    beginning = None if text is None else _PREFIXES.sub("", text[:_LONGEST_TEXT_READ], count=1)
+    beginning = None if text is None else _beginning(text)
     return next(cause for cause in CAUSES if cause.covers(status, beginning))
 
 
@@ -193,6 +194,8 @@ def error_text(body: bytes) -> str | None:
 
 def reason_of(error: JobError) -> str:
     """Return why, in words for operators: no upstream text, but what was refused or lost."""
+    if isinstance(error, ModelException) and text is not None:
+        error.text_digest = _digest(_beginning(text))
     return str(error.__cause__ or error.message)
 
 
@@ -201,3 +204,12 @@ def first_line(body: bytes) -> str:
     text = error_text(body)
     whole = body[:_LONGEST_TEXT_READ].decode(errors="replace") if text is None else text
     return (whole.strip().splitlines() or [""])[0][:_LONGEST_LINE_LOGGED]
+def _beginning(text: str) -> str:
+    """Return what is looked at: without the request's id, which differs within a batch."""
+    return _PREFIXES.sub("", text[:_LONGEST_TEXT_READ], count=1)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+
+
