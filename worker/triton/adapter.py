@@ -20,7 +20,7 @@ from worker.triton.endpoint import Endpoint
 from worker.triton.failures import ExchangeFailed, Loss, Refused, error_from_answer, error_from_loss, first_line
 from worker.triton.http import Answer, HttpClients, Limits, Request
 from worker.triton.model_contract import ContractReport
-from worker.triton.outputs import ReadGeneration
+from worker.triton.outputs import read_generation
 from worker.triton.server import (
     LONGEST_ANSWER_BYTES,
     IndexEntry,
@@ -128,6 +128,11 @@ class TritonInference:
         config = self._config(public_name)
         return self._server(config).is_model_ready(ModelPath(config.model_name, config.model_version))
 
+    def statistics(self, public_name: str) -> Statistics:
+        """Return what the model has done since it was loaded, or raise a JobError where Triton does not say."""
+        config = self._config(public_name)
+        return self._server(config).statistics(ModelPath(config.model_name, config.model_version))
+
     def ready_models(self) -> tuple[IndexEntry, ...]:
         """Return what Triton has loaded, by its own names. For people: it never widens what is run."""
         return self._server().ready_models()
@@ -137,11 +142,6 @@ class TritonInference:
         if config is None:
             raise ModelNotSupported
         return config
-
-    def statistics(self, public_name: str) -> Statistics:
-        """Return what the model has done since it was loaded, or raise a JobError where Triton does not say."""
-        config = self._config(public_name)
-        return self._server(config).statistics(ModelPath(config.model_name, config.model_version))
 
     def _server(self, config: RuntimeConfig | None = None) -> TritonServer:
         connect = (config or next(iter(self._models.values()))).connect_timeout_seconds

@@ -169,9 +169,12 @@ def cause_of(status: int, text: str | None) -> Cause:
 
 def error_from_answer(status: int, body: bytes) -> JobError:
     """Return what an answer that is no inference's result means. Its text is in no part of the error."""
-    cause = cause_of(status, error_text(body))
+    text = error_text(body)
+    cause = cause_of(status, text)
     error = cause.error(upstream_status=status)
     error.__cause__ = Refused(f"HTTP {status}: {cause.name}")
+    if isinstance(error, ModelException) and text is not None:
+        error.text_digest = _digest(_beginning(text))
     return error
 
 
@@ -180,6 +183,15 @@ def error_from_loss(failed: ExchangeFailed) -> JobError:
     error = LOSSES[failed.loss]()
     error.__cause__ = failed
     return error
+
+
+def _beginning(text: str) -> str:
+    """Return what is looked at: without the request's id, which differs within a batch."""
+    return _PREFIXES.sub("", text[:_LONGEST_TEXT_READ], count=1)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def error_text(body: bytes) -> str | None:
@@ -194,8 +206,6 @@ def error_text(body: bytes) -> str | None:
 
 def reason_of(error: JobError) -> str:
     """Return why, in words for operators: no upstream text, but what was refused or lost."""
-    if isinstance(error, ModelException) and text is not None:
-        error.text_digest = _digest(_beginning(text))
     return str(error.__cause__ or error.message)
 
 
@@ -204,12 +214,3 @@ def first_line(body: bytes) -> str:
     text = error_text(body)
     whole = body[:_LONGEST_TEXT_READ].decode(errors="replace") if text is None else text
     return (whole.strip().splitlines() or [""])[0][:_LONGEST_LINE_LOGGED]
-def _beginning(text: str) -> str:
-    """Return what is looked at: without the request's id, which differs within a batch."""
-    return _PREFIXES.sub("", text[:_LONGEST_TEXT_READ], count=1)
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
-
-
