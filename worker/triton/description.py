@@ -24,7 +24,8 @@ class TensorDescription:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What is known of a model. Only its configuration (``complete``) tells what is optional and what decoupled."""
+    """What is known of a model. Only its configuration (``complete``) tells what is optional, what decoupled, and what batches
+    there are: requests of a model with ``max_batch_size`` begin their shapes with the batch."""
 
     name: str
     versions: tuple[str, ...]
@@ -32,6 +33,7 @@ class ModelDescription:
     outputs: tuple[TensorDescription, ...]
     decoupled: bool
     complete: bool
+    max_batch_size: int = 0
 
 
 class NotADescription(Exception):
@@ -119,6 +121,7 @@ class Config(_Read):
             outputs=tuple(tensor.described(batch) for tensor in self.output),
             decoupled=self.model_transaction_policy.decoupled,
             complete=True,
+            max_batch_size=self.max_batch_size,
         )
 
 
