@@ -18,6 +18,7 @@ from kombu import Queue
 from settings.schema import Settings
 from tasks.delivery import Delivery
 from tasks.job import TASK_NAME
+from worker.crew import Crew
 from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
 from worker.runtime import Runtime
@@ -42,6 +43,7 @@ class GenerateTask(Task[..., None]):
     name = TASK_NAME
     Strategy = "worker.strategy:run_in_pool"
     runtime: Runtime
+    crew: Crew
     ignore_result = True
     acks_late = True
 
@@ -57,8 +59,9 @@ def create_app(settings: Settings) -> Celery:
     app.conf.update(_options(settings, runtime))
     task = GenerateTask()
     task.runtime = runtime
+    task.crew = Crew()
     app.register_task(task)
-    app.steps["worker"].add(_jobs_step(runtime))
+    app.steps["worker"].add(_jobs_step(runtime, task.crew))
     signals.setup_logging.connect(lambda **_: configure_logs(settings), weak=False)
     return app
 
@@ -108,7 +111,7 @@ def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
+def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
     class JobsStep(StartStopStep):
         """Starts and drains the runtime: after the pool is there, before the pool goes."""
 
@@ -129,10 +132,12 @@ def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Let running jobs end, for drain_seconds at most."""
             runtime.drain(runtime.settings.drain_seconds)
+            crew.dismiss()
 
         def terminate(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Put every job back now."""
             runtime.drain(0)
+            crew.dismiss()
 
     return JobsStep
 

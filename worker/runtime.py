@@ -17,6 +17,7 @@ from tasks.generate import end_unstarted, generate
 from worker import ledger
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
+from worker.crew import break_off
 from worker.doorbell import Doorbell
 from worker.gate import ModelGate
 from worker.health import Load
@@ -205,7 +206,8 @@ class Runtime:
     def _abandon(self) -> None:
         """Stop what runs for a lost lease. What came in while this process stood still is still heard: the ledger wants it."""
         self.intake.forget()
-        gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.killall, list(self._running.values()), block=False)
+        late = tuple(self._running)
+        gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.get_hub().loop.run_callback, break_off, self._running, late)
 
     def _link(self) -> RedisLink:
         return RedisLink(self.settings.redis_url.get_secret_value())
