@@ -21,6 +21,7 @@ from tasks.job import TASK_NAME
 from worker.crew import Crew
 from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
+from worker.metrics.server import AddressInUse
 from worker.runtime import Runtime
 from worker.transport_options import JobsOption, RedisOption
 
@@ -127,6 +128,9 @@ def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
                 runtime.start(parent.pool.num_processes)
             except WorkerIdTaken:
                 log.critical("worker.was_refused", reason="another live process runs under this worker_id")
+                raise SystemExit(_WRONG_USAGE) from None
+            except AddressInUse as problem:
+                log.critical("worker.was_refused", reason=str(problem))
                 raise SystemExit(_WRONG_USAGE) from None
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature

@@ -33,9 +33,10 @@ from worker.outcomes import drained
 from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
-from worker.redis_link import RedisLink, RedisUnavailable
+from worker.redis_link import RedisUnavailable
 from worker.scripts import Scripts
 from worker.tally import Tally
+from worker.telemetry import Telemetry
 from worker.terms import lease_terms, ledger_terms, ports_of, registration_of
 from worker.triton.adapter import TritonInference
 from worker.vitals import Vitals
@@ -69,20 +70,22 @@ class Runtime:
         self._clock = MonotonicClock()
         self._redis_clock = RedisClock(self._clock)
         self._draw = random.SystemRandom().random
+        self._telemetry = Telemetry(settings, self.keys, self._clock, self._redis_clock)
         self._inference = TritonInference.of(settings)
         self._ports = ports_of(settings, self._inference, self._clock, self._draw)
         self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
+        self._journal = self._telemetry.journal(self._tally)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
-        self._doorbell = Doorbell(self._link(), self.keys, self._ring)
+        self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring)
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
         registration = registration_of(settings, self._ports)
-        self._heartbeat = Heartbeat(self._link(), self.keys, registration, self._redis_clock, self._ring)
-        events = LeaseEvents(self._abandon, self.intake.wake, self._tally.reaped)
+        self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
+        events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
         self._lease = LeaseKeeper(
-            self._link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
+            self._telemetry.link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
         )
         self.lost_a_part = False
         """Whether the worker stops for a fault of its own, and not because it was told to."""
@@ -96,17 +99,19 @@ class Runtime:
         """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once.
 
         Raises:
+            AddressInUse: `metrics_address` cannot be listened on.
             WorkerIdTaken: another live process runs under this worker_id.
         """
-        self.intake.slots = slots
+        telling, self.intake.slots = self._telemetry.start(), slots
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._enter()
         process = this_process(self.settings, self._redis_clock.now())
         paused = self._heartbeat.paused_models
         vitals = Vitals(self.settings, process, self._tally, self._gate.states, self._load, paused)
+        self._telemetry.health = lambda: vitals.beat().fields
         beat = partial(self._heartbeat.run, vitals.beat)
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
-        self._greenlets = [gevent.spawn(part) for part in parts]
+        self._greenlets = [gevent.spawn(part) for part in parts + telling]
         for part in self._greenlets:
             part.link_exception(self._lose_part)
         log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
@@ -165,10 +170,11 @@ class Runtime:
             self._heartbeat.leave()
         except RedisUnavailable:
             log.warning("worker.left_keys")
+        self._telemetry.close()
         log.info("worker.stopped")
 
     def _make_intake(self) -> Intake:
-        settings, link = self.settings, self._link()
+        settings, link = self.settings, self._telemetry.link()
         committer = Committer(
             link,
             Ledger(Scripts(link, ledger.SCRIPTS), self.keys, ledger_terms(settings), lambda: self._incarnation.name),
@@ -189,7 +195,7 @@ class Runtime:
             lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes),
             reception=reception,
             gate=self._gate,
-            journal=self._tally,
+            journal=self._journal,
             clock=self._clock,
             redis_clock=self._redis_clock,
             keys=self.keys,
@@ -208,9 +214,6 @@ class Runtime:
         self.intake.forget()
         late = tuple(self._running)
         gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.get_hub().loop.run_callback, break_off, self._running, late)
-
-    def _link(self) -> RedisLink:
-        return RedisLink(self.settings.redis_url.get_secret_value())
 
     def _ring(self, models: frozenset[str] | None) -> None:
         self.intake.ring(models)

@@ -229,7 +229,7 @@ def test_variables_are_laid_over_the_file_key_by_key(tmp_path: Path) -> None:
         ("LOG_UPSTREAM_ERRORS", "maybe", "log_upstream_errors", '"maybe"', "must be true or false"),
         ("SUPPORTED_MODELS", "a,b", "supported_models", '"a,b"', "is not JSON: Expecting value (line 1, column 1)"),
         ("MODELS", '{"a": 1, "a": 1}', "models", '"{\\"a\\": 1, \\"a\\": 1}"', "has the key 'a' twice"),
-        ("METRICS_ADDRESS", "127.0.0.1:1", "metrics_address", '"127.0.0.1:1"', "is not supported by this version"),
+        ("METRICS_ADDRESS", "9464", "metrics_address", '"9464"', "must be host:port, such as 0.0.0.0:9464 or [::]:9464"),
         ("WORKER_ID__X", "1", "worker_id", "(a mapping)", "must be text"),
         ("", "1", "", "1", "no such field"),
         ("WORKER_SERVICE_PORT_HTTP", "80", "worker_service_port_http", '"80"', "enableServiceLinks: false"),

@@ -74,7 +74,9 @@ def test_the_seed_gets_the_contracts_defaults() -> None:
         "half_open_calls": 3,
     }
     assert settings.retry.model_dump() == {"max_attempts": 3, "base_seconds": 0.5, "max_seconds": 30}
-    assert (settings.metrics_address, settings.log_upstream_errors) == (None, False)
+    assert (settings.metrics_address, settings.pass_through_triton_metrics) == (None, False)
+    assert settings.triton_metrics_url == "http://triton:8002/metrics"
+    assert settings.log_upstream_errors is False
 
 
 HUGE = 1 << 20000  # more digits than Python writes
@@ -221,7 +223,6 @@ def test_a_model_may_be_told_not_to_stream() -> None:
 
 NOT_SUPPORTED = {
     "runtime_config.kind": "tensors",
-    "metrics_address": "127.0.0.1:9100",
     "gpu_pool.requests_per_minute": 600,
     "gpu_pool.tokens_per_minute": 1000,
     "gpu_pool.adaptive": True,
