@@ -11,8 +11,8 @@ from settings.runtime import RuntimeConfig
 from tasks.errors import InvalidJob
 from tasks.job import GenerateJob
 from tests.jobs import TRACEPARENT, job_content
-from worker.triton.asking import AskedModel
-from worker.triton.comparing import compare, version_missing
+from worker.triton.asking import asked_model
+from worker.triton.comparing import compare
 from worker.triton.description import Config, Metadata, ModelDescription, NotADescription
 from worker.triton.http import Request
 from worker.triton.model_contract import ContractReport, ModelContract, TensorPlan
@@ -194,26 +194,62 @@ def test_metadata_does_not_tell_what_is_required() -> None:
     assert mismatch(model, output_name="nope")[0] == "output_name"
 
 
-def test_a_decoupled_model_does_not_fit() -> None:
-    """Triton answers 501 to every inference of it."""
+@pytest.mark.parametrize(
+    ("decoupled", "transport", "asked_by"),
+    [
+        (False, "auto", "infer"),
+        (False, "infer", "infer"),
+        (False, "generate", "generate"),
+        (True, "auto", "generate"),
+        (True, "generate", "generate"),
+    ],
+)
+def test_the_models_own_configuration_chooses_the_transport(decoupled: bool, transport: str, asked_by: str) -> None:
+    """A decoupled model answers /generate alone; any other both, and /infer is taken unless the other is asked for."""
+    model = described(model_transaction_policy={"decoupled": decoupled})
+    assert contract(model, transport=transport).transport == asked_by
+
+
+def test_a_decoupled_model_does_not_fit_infer() -> None:
+    """Triton answers 501 to each such inference of it, so none is tried."""
     model = described(model_transaction_policy={"decoupled": True})
-    for transport in ("auto", "infer", "generate"):
-        assert mismatch(model, transport=transport)[0] == "transport"
-    assert report(described(model_transaction_policy={"decoupled": False})).passed
+    assert mismatch(model, transport="infer") == (
+        "transport",
+        "cannot run it: a decoupled model answers /generate alone",
+    )
 
 
-def test_the_other_transport_is_refused() -> None:
-    """What cannot be done is said at the start."""
-    assert mismatch(transport="generate")[0] == "transport"
+@pytest.mark.parametrize("name", ["id", "parameters"])
+def test_an_input_that_generate_takes_for_something_else_does_not_fit(name: str) -> None:
+    """Its keys for the request itself can be no tensor; /infer tells them apart."""
+    model = described(inputs=[*INPUTS, (name, "TYPE_STRING", [1], True)])
+    assert mismatch(model, transport="generate") == ("transport", "has another meaning for a key of that name")
+    assert report(model).passed
+
+
+@pytest.mark.parametrize("name", ["id", "model_name", "model_version"])
+def test_an_output_that_generate_takes_for_something_else_does_not_fit(name: str) -> None:
+    """Its keys for the answer itself hide an output of that name."""
+    model = described(outputs=[*OUTPUTS, (name, "TYPE_STRING", [1])])
+    assert mismatch(model, transport="generate")[0] == "transport"
+    assert report(model).passed
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_generate_takes_no_half_floats(datatype: str) -> None:
+    """Triton has no JSON for them."""
+    model = described(inputs=changed_input("temperature", datatype=f"TYPE_{datatype}"))
+    reason = f"cannot be sent by /generate, which takes no {datatype}"
+    option = {"temperature": "temperature"}
+    assert mismatch(model, transport="generate", options=option) == ("options.temperature", reason)
+    assert mismatch(model, transport="generate", constants={"temperature": 1}) == ("constants.temperature", reason)
+    assert report(model, options=option).passed
 
 
 def test_a_version_must_be_there() -> None:
     """A pinned version that is not loaded is never replaced by another."""
     assert report(described(versions=("1", "3")), model_version="3").passed
     assert mismatch(described(versions=("1", "2")), model_version="3") == ("model_version", "is not available")
-    found = version_missing("acme/model-1", configured(model_version="3"), ("1", "2"))
-    assert not found.passed
-    assert "model_version = 3 is not available (the model has: 1, 2)" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +301,7 @@ def request(job: dict[str, Any], **fields: Any) -> Request:
     config = configured(**fields)
     found = compare("acme/model-1", config, described())
     assert found.contract is not None
-    return AskedModel(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
+    return asked_model(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
 
 
 def sent(made: Request) -> dict[str, Any]:
@@ -287,7 +323,7 @@ def test_a_job_is_asked_with_what_the_contract_says() -> None:
     config = configured(model_version="3")
     found = compare("acme/model-1", config, described(versions=("3",)))
     assert found.contract is not None
-    made = AskedModel(config, found.contract).request(GenerateJob.model_validate(job_content()), "j-1/tag")
+    made = asked_model(config, found.contract).request(GenerateJob.model_validate(job_content()), "j-1/tag")
     assert made.path == "/v2/models/lab/versions/3/infer"
     content = sent(made)
     assert content["id"] == "j-1/tag"
@@ -353,7 +389,7 @@ def test_max_tokens_beyond_the_models_type_is_the_jobs_fault() -> None:
     found = compare("m", config, described(inputs=changed_input("max_tokens", datatype="TYPE_INT8")))
     assert found.contract is not None
     with pytest.raises(InvalidJob, match="max_tokens is not from -128 to 127"):
-        AskedModel(config, found.contract).request(GenerateJob.model_validate(job_content(max_tokens=128)), "r")
+        asked_model(config, found.contract).request(GenerateJob.model_validate(job_content(max_tokens=128)), "r")
 
 
 def test_one_json_input_takes_all_parameters_and_max_tokens() -> None:

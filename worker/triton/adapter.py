@@ -12,15 +12,23 @@ from settings.schema import Settings
 from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported
 from tasks.generate import Generation
 from tasks.job import GenerateJob
-from worker.triton.asking import AskedModel
-from worker.triton.codec import InferenceAnswer, NoInferenceAnswer, decode_answer
-from worker.triton.comparing import compare, version_missing
+from worker.triton.asking import AskedModel, asked_model
+from worker.triton.codec import NoInferenceAnswer
+from worker.triton.comparing import compare
 from worker.triton.deadline import at_most
 from worker.triton.endpoint import Endpoint
-from worker.triton.failures import ExchangeFailed, Loss, Refused, error_from_answer, error_from_loss, first_line
+from worker.triton.failures import (
+    ExchangeFailed,
+    Loss,
+    Refused,
+    error_from_answer,
+    error_from_loss,
+    first_line,
+    is_decoupled,
+)
 from worker.triton.http import Answer, HttpClients, Limits, Request
 from worker.triton.model_contract import ContractReport
-from worker.triton.outputs import read_generation
+from worker.triton.outputs import ReadGeneration
 from worker.triton.server import (
     LONGEST_ANSWER_BYTES,
     IndexEntry,
@@ -91,10 +99,12 @@ class TritonInference:
         A model that was never checked, or that no longer fits, is checked first.
         """
         model, limits = self._asked_model(job.model)
-        request = model.request(job, request_id)
-        answer = self._exchange(request, limits, job)
-        result = self._result(answer, model, job)
-        read = read_generation(result, model.outputs, request_id=request_id, max_result_bytes=model.max_result_bytes)
+        answer = self._exchange(model.request(job, request_id), limits)
+        if is_decoupled(answer.status, answer.body) and (other := model.by_generate()) is not None:
+            # Nothing ran. Its configuration could not be read, or it was loaded anew as a decoupled model.
+            model = self._asked[job.model] = other
+            answer = self._exchange(model.request(job, request_id), limits)
+        read = self._read(answer, model, job, request_id)
         if read.bytes_replaced:
             _log.warning("text.bytes_replaced", job_id=job.job_id)
         return read.generation
@@ -112,7 +122,7 @@ class TritonInference:
         self._asked.pop(public_name, None)
         report = self._compared(public_name, config)
         if report.contract is not None:
-            self._asked[public_name] = AskedModel(config, report.contract)
+            self._asked[public_name] = asked_model(config, report.contract)
         return report
 
     def server_identity(self) -> ServerIdentity:
@@ -151,11 +161,11 @@ class TritonInference:
         server = self._server(config)
         try:
             model = server.describe(ModelPath(config.model_name, config.model_version))
-        except ModelNotReady:
+        except ModelNotReady as error:
             versions = server.versions(config.model_name) if config.model_version else ()
-            if not versions or config.model_version in versions:
+            if not versions:
                 raise
-            return version_missing(public_name, config, versions)
+            raise error from Refused(f"version {config.model_version} is not loaded; loaded: {', '.join(versions)}")
         return compare(public_name, config, model)
 
     def _asked_model(self, public_name: str) -> tuple[AskedModel, Limits]:
@@ -174,30 +184,26 @@ class TritonInference:
         if report.contract is None:
             _log.error("model.mismatched", model=public_name, report=str(report))
             raise ContractMismatch from Refused(str(report))
-        asked = AskedModel(config, report.contract)
+        asked = self._asked.get(public_name) or asked_model(config, report.contract)
         left = config.timeout_seconds - (self._monotonic() - begun)
         return asked, replace(asked.limits, timeout_seconds=max(0.0, left))
 
-    def _exchange(self, request: Request, limits: Limits, job: GenerateJob) -> Answer:
+    def _exchange(self, request: Request, limits: Limits) -> Answer:
         try:
-            answer = self._inferences.exchange(request, limits)
+            return self._inferences.exchange(request, limits)
         except ExchangeFailed as failed:
             raise error_from_loss(failed) from failed
+
+    def _read(self, answer: Answer, model: AskedModel, job: GenerateJob, request_id: str) -> ReadGeneration:
         if answer.status != _OK:
-            self._fail(answer, job)
-        return answer
-
-    def _result(self, answer: Answer, model: AskedModel, job: GenerateJob) -> InferenceAnswer:
+            self._fail(answer, model, job)
         try:
-            result = decode_answer(answer.body, answer.json_bytes, model.outputs.wanted)
+            return model.read(answer, request_id)
         except NoInferenceAnswer:
-            result = None
-        if result is None or result.request_id is None:
             # Something may say with 200 that it failed.
-            self._fail(answer, job)
-        return result
+            self._fail(answer, model, job)
 
-    def _fail(self, answer: Answer, job: GenerateJob) -> Never:
+    def _fail(self, answer: Answer, model: AskedModel, job: GenerateJob) -> Never:
         if self._log_upstream_errors:
             _log.debug(
                 "upstream_error.received",
@@ -206,7 +212,7 @@ class TritonInference:
                 status=answer.status,
                 text=first_line(answer.body),
             )
-        error = error_from_answer(answer.status, answer.body)
+        error = error_from_answer(answer.status, answer.body, status_is_vague=model.status_is_vague)
         if isinstance(error, ContractMismatch):
             self._asked.pop(job.model, None)
         raise error
