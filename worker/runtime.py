@@ -4,7 +4,6 @@ import os
 import random
 import signal
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import gevent
@@ -84,9 +83,8 @@ class Runtime:
         registration = registration_of(settings, self._ports)
         self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
         events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
-        self._lease = LeaseKeeper(
-            self._telemetry.link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
-        )
+        terms, link = lease_terms(settings), self._telemetry.link()
+        self._lease = LeaseKeeper(link, self.keys, self._incarnation, terms, self._clock, events)
         self.lost_a_part = False
         """Whether the worker stops for a fault of its own, and not because it was told to."""
         self._draining = False
@@ -109,9 +107,9 @@ class Runtime:
         paused = self._heartbeat.paused_models
         vitals = Vitals(self.settings, process, self._tally, self._gate.states, self._load, paused)
         self._telemetry.health = lambda: vitals.beat().fields
-        beat = partial(self._heartbeat.run, vitals.beat)
-        parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
-        self._greenlets = [gevent.spawn(part) for part in parts + telling]
+        parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, *telling)
+        self._greenlets = [gevent.spawn(part) for part in parts]
+        self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))
         for part in self._greenlets:
             part.link_exception(self._lose_part)
         log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
