@@ -19,6 +19,9 @@ from tritonclient.utils import triton_to_np_dtype
 
 TensorValue = bool | int | float | bytes
 
+BFLOAT16: Final[np.dtype[Any]] = np.dtype(triton_to_np_dtype("BF16"))
+"""What arrays of BF16 are of; numpy itself has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -106,11 +109,11 @@ def encode_input(name: str, datatype: str, shape: Sequence[int], values: Sequenc
 
 
 def encode_tensor(name: str, datatype: str, shape: Sequence[int], values: NDArray[Any] | Held) -> Input:
-    """Return a binary tensor of an array of the datatype (BF16 as 16 bits each), or one that is held in shared memory."""
+    """Return a binary tensor of an array of the datatype, or one that is held in shared memory."""
     tensor = InferInput(name, list(shape), datatype)
     if isinstance(values, Held):
         return Input(tensor.set_shared_memory(values.region, values.byte_size, values.offset))
-    return Input(tensor.set_data_from_numpy(values.view(triton_to_np_dtype(datatype)), binary_data=True))
+    return Input(tensor.set_data_from_numpy(values, binary_data=True))
 
 
 def request_output(name: str, *, classification: int = 0, held: Held | None = None) -> Any:
