@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from settings.runtime import RuntimeConfig
-from tasks.errors import InvalidJob
+from tasks.errors import InvalidJob, StreamingNotSupported
 from tasks.job import GenerateJob
 from tests.jobs import TRACEPARENT, job_content
 from worker.triton.asking import asked_model
@@ -404,6 +404,104 @@ def test_one_json_input_takes_all_parameters_and_max_tokens() -> None:
     assert json.loads(inputs["sampling"][4:]) == {"top_p": 0.5, "stop": ["a"], "max_tokens": 32}
     assert inputs["seed"] == b"\x07" + b"\x00" * 7
     assert inputs["max_tokens"] == b"\x20\x00\x00\x00"
+
+
+SAMPLING: Final = {
+    "options_json_input": "sampling",
+    "max_tokens_input_name": None,
+    "options": {"seed": "seed"},
+    "constants": {"max_tokens": 0},
+}
+TYPED: Final = {"temperature": "FP32", "top_k": "INT32", "stop": "BYTES[]", "ignore_eos": "BOOL"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"temperature": 1},
+        {"temperature": 0.5, "top_k": -1, "stop": "x", "ignore_eos": False},
+        {"stop": ["a", "b"]},
+        {"seed": 7, "top_k": 1},
+    ],
+)
+def test_typed_parameters_go_into_the_json_as_they_came(parameters: dict[str, Any]) -> None:
+    """What fits its datatype is passed on unchanged."""
+    made = request(job_content(parameters=parameters), options_json_parameters=TYPED, **SAMPLING)
+    inputs = {tensor["name"]: tensor["raw"] for tensor in sent(made)["inputs"]}
+    in_json = {name: value for name, value in parameters.items() if name != "seed"}
+    assert json.loads(inputs["sampling"][4:]) == {**in_json, "max_tokens": 32}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"temperature": "0.5"}, "parameter temperature is not a number"),
+        ({"temperature": [0.5]}, "parameter temperature is not a number"),
+        ({"temperature": 1e39}, "parameter temperature is out of range"),
+        ({"top_k": 2**31}, "parameter top_k is not from -2147483648 to 2147483647"),
+        ({"top_k": 1.0}, "parameter top_k is not an integer"),
+        ({"stop": []}, "parameter stop is empty"),
+        ({"stop": ["a", 1]}, "parameter stop is not text"),
+        ({"ignore_eos": "false"}, "parameter ignore_eos is not true or false"),
+        ({"n": 2}, "a parameter is not supported"),
+        ({"max_tokens": 1}, "max_tokens is no parameter"),
+    ],
+)
+def test_a_typed_parameter_that_does_not_fit_is_the_jobs_fault(parameters: dict[str, Any], words: str) -> None:
+    """The JSON input has no datatypes of its own, so the configuration's are held against each value."""
+    with pytest.raises(InvalidJob) as caught:
+        request(job_content(parameters=parameters), options_json_parameters=TYPED, **SAMPLING)
+    assert caught.value.detail == words
+
+
+@pytest.mark.parametrize("name", ["stream", "Stream"])
+def test_a_json_input_that_takes_anything_takes_no_stream(name: str) -> None:
+    """Neither is a job's own max_tokens overwritten, or overwrites another, without a word."""
+    with pytest.raises(StreamingNotSupported):
+        request(job_content(parameters={name: True}), **SAMPLING)
+    with pytest.raises(InvalidJob, match="max_tokens is no parameter"):
+        request(job_content(parameters={"max_tokens": 5}), **SAMPLING)
+
+
+# The other endpoint
+
+
+def test_a_job_for_generate_is_one_json_object() -> None:
+    """Inputs by their names beside the request's own id; the path names the pinned version; the trace is passed on."""
+    config = configured(
+        model_version="3",
+        transport="generate",
+        constants={"flag": True, "pair": [1, 2]},
+        options={"stop": "stop", "temperature": "temperature"},
+    )
+    found = compare("acme/model-1", config, described(versions=("3",)))
+    assert found.contract is not None
+    job = job_content(traceparent=TRACEPARENT, parameters={"stop": ["a"], "temperature": 1})
+    made = asked_model(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
+    assert made.path == "/v2/models/lab/versions/3/generate"
+    assert made.headers == {"Content-Type": "application/json", "traceparent": TRACEPARENT}
+    assert json.loads(made.body or b"") == {
+        "id": "j-1/tag",
+        "text_input": "Hello",
+        "max_tokens": 32,
+        "stop": "a",
+        "temperature": 1.0,
+        "flag": True,
+        "pair": [1, 2],
+    }
+
+
+@pytest.mark.parametrize(("transport", "changes"), [("auto", True), ("infer", False), ("generate", False)])
+def test_only_what_is_left_open_changes_its_endpoint(transport: str, changes: bool) -> None:
+    """Where Triton's configuration could not be read, /infer says itself that a model is decoupled."""
+    config = configured(transport=transport)
+    found = compare("acme/model-1", config, described())
+    assert found.contract is not None
+    other = asked_model(config, found.contract).by_generate()
+    assert (other is not None) is changes
+    if other is not None:
+        made = other.request(GenerateJob.model_validate(job_content()), "j-1/tag")
+        assert made.path == "/v2/models/lab/generate"
 
 
 # Values
