@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, Never, Self
 
 import structlog
@@ -12,6 +13,8 @@ from settings.schema import Settings
 from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported
 from tasks.generate import Generation
 from tasks.job import GenerateJob
+from tasks.tensor_result import TensorGeneration
+from tasks.tensors import Job, TensorJob
 from worker.triton.asking import AskedModel, asked_model
 from worker.triton.codec import NoInferenceAnswer
 from worker.triton.comparing import compare
@@ -37,6 +40,9 @@ from worker.triton.server import (
     Statistics,
     TritonServer,
 )
+from worker.triton.tensor_contract import TensorContract, compare_tensors
+from worker.triton.tensor_run import TensorRun
+from worker.triton.tensors import AskedTensors
 
 PROBE_SECONDS: Final = 10.0
 """How long Triton may take to say something of itself: it does so at once, or something is wrong."""
@@ -72,7 +78,7 @@ class TritonInference:
         self._probes = HttpClients(endpoint, _PROBES_AT_ONCE)
         self._log_upstream_errors = log_upstream_errors
         self._monotonic = monotonic
-        self._asked: dict[str, AskedModel] = {}
+        self._asked: dict[str, AskedModel | AskedTensors] = {}
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -99,6 +105,8 @@ class TritonInference:
         A model that was never checked, or that no longer fits, is checked first.
         """
         model, limits = self._asked_model(job.model)
+        if isinstance(model, AskedTensors):
+            raise ModelNotSupported
         answer = self._exchange(model.request(job, request_id), limits)
         if is_decoupled(answer.status, answer.body) and (other := model.by_generate()) is not None:
             # Nothing ran. Its configuration could not be read, or it was loaded anew as a decoupled model.
@@ -108,6 +116,11 @@ class TritonInference:
         if read.bytes_replaced:
             _log.warning("text.bytes_replaced", job_id=job.job_id)
         return read.generation
+
+    def infer_tensors(self, job: TensorJob, request_id: str) -> TensorGeneration:
+        """Do the same for a tensor job."""
+        known, fail = partial(self._known_tensors, job.model), partial(self._fail, job=job)
+        return TensorRun(job, request_id, known, self._exchange, fail, self._monotonic).generation()
 
     def check(self, public_name: str) -> ContractReport:
         """Return the model's configuration beside Triton's; jobs are run by what it says from now on.
@@ -121,7 +134,9 @@ class TritonInference:
         config = self._config(public_name)
         self._asked.pop(public_name, None)
         report = self._compared(public_name, config)
-        if report.contract is not None:
+        if isinstance(report.contract, TensorContract):
+            self._asked[public_name] = AskedTensors(config, report.contract)
+        elif report.contract is not None:
             self._asked[public_name] = asked_model(config, report.contract)
         return report
 
@@ -166,9 +181,17 @@ class TritonInference:
             if not versions:
                 raise
             raise error from Refused(f"version {config.model_version} is not loaded; loaded: {', '.join(versions)}")
-        return compare(public_name, config, model)
+        return (compare_tensors if config.kind == "tensors" else compare)(public_name, config, model)
 
-    def _asked_model(self, public_name: str) -> tuple[AskedModel, Limits]:
+    def _known_tensors(self, public_name: str, *, anew: bool) -> tuple[AskedTensors, Limits]:
+        if anew:
+            self._asked.pop(public_name, None)
+        model, limits = self._asked_model(public_name)
+        if not isinstance(model, AskedTensors):
+            raise ModelNotSupported
+        return model, limits
+
+    def _asked_model(self, public_name: str) -> tuple[AskedModel | AskedTensors, Limits]:
         """Return the model and what is left for its inference."""
         asked = self._asked.get(public_name)
         if asked is not None:
@@ -203,7 +226,7 @@ class TritonInference:
             # Something may say with 200 that it failed.
             self._fail(answer, model, job)
 
-    def _fail(self, answer: Answer, model: AskedModel, job: GenerateJob) -> Never:
+    def _fail(self, answer: Answer, model: AskedModel | AskedTensors, job: Job) -> Never:
         if self._log_upstream_errors:
             _log.debug(
                 "upstream_error.received",

@@ -131,6 +131,7 @@ CAUSES: Final = (
     _says("unknown input or output", ContractMismatch, rf"unexpected inference (?:input|output) {_NAME}"),
     _says("stateful model", ContractMismatch, r"inference request to model .{1,200} must specify"),
     _says(_DECOUPLED, ContractMismatch, r"HTTP end point doesn't support models with decoupled transaction policy"),
+    _says("shared memory too small", InferenceRejected, r"shared memory size specified with the request"),
     _says("restricted", ContractMismatch, r"This API is restricted"),
     _says("no such path", ContractMismatch, r"Not Found$", r"Method Not Allowed$"),
     _says("not parsed", InferenceRejected, r"failed to parse the request JSON buffer", r"Unable to parse"),

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from worker.triton.codec import TensorValue
 from worker.triton.description import VARIABLE
 from worker.triton.outputs import OutputNames
 from worker.triton.values import DoesNotFit, fitted_all
+
+if TYPE_CHECKING:
+    from worker.triton.tensor_contract import TensorContract
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class ContractReport:
     model_name: str
     versions: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
-    contract: ModelContract | None
+    contract: "ModelContract | TensorContract | None"
     from_metadata: bool = False
     """The model's configuration was refused: what is optional or decoupled is not known."""
 
