@@ -80,6 +80,12 @@ SPOKEN: Final = [
     ("unknown input", 400, "unexpected inference input 'nope' for model 'lab'", ContractMismatch),
     ("byte size", 400, "input byte size mismatch for input 'a' for model 'lab'. Expected 4, got 8", ContractMismatch),
     (
+        "region too small",
+        500,
+        "shared memory size specified with the request for output 'o' (8 bytes) should be at least 16 bytes to hold the results",
+        InferenceRejected,
+    ),
+    (
         "stateful",
         400,
         "inference request to model 'lab' must specify a non-zero or non-empty correlation ID",

@@ -30,7 +30,7 @@ from worker.triton.failures import (
     is_decoupled,
 )
 from worker.triton.http import Answer, HttpClients, Limits, Request
-from worker.triton.model_contract import ContractReport
+from worker.triton.model_contract import ContractReport, ModelContract
 from worker.triton.outputs import ReadGeneration
 from worker.triton.server import (
     LONGEST_ANSWER_BYTES,
@@ -134,10 +134,8 @@ class TritonInference:
         config = self._config(public_name)
         self._asked.pop(public_name, None)
         report = self._compared(public_name, config)
-        if isinstance(report.contract, TensorContract):
-            self._asked[public_name] = AskedTensors(config, report.contract)
-        elif report.contract is not None:
-            self._asked[public_name] = asked_model(config, report.contract)
+        if report.contract is not None:
+            self._asked[public_name] = _asked(config, report.contract)
         return report
 
     def server_identity(self) -> ServerIdentity:
@@ -207,7 +205,7 @@ class TritonInference:
         if report.contract is None:
             _log.error("model.mismatched", model=public_name, report=str(report))
             raise ContractMismatch from Refused(str(report))
-        asked = self._asked.get(public_name) or asked_model(config, report.contract)
+        asked = self._asked.get(public_name) or _asked(config, report.contract)
         left = config.timeout_seconds - (self._monotonic() - begun)
         return asked, replace(asked.limits, timeout_seconds=max(0.0, left))
 
@@ -239,3 +237,7 @@ class TritonInference:
         if isinstance(error, ContractMismatch):
             self._asked.pop(job.model, None)
         raise error
+
+
+def _asked(config: RuntimeConfig, contract: ModelContract | TensorContract) -> AskedModel | AskedTensors:
+    return AskedTensors(config, contract) if isinstance(contract, TensorContract) else asked_model(config, contract)
