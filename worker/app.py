@@ -22,6 +22,7 @@ from worker.crew import Crew
 from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
 from worker.metrics.server import AddressInUse
+from worker.process import collect_garbage_seldom
 from worker.runtime import Runtime
 from worker.transport_options import JobsOption, RedisOption
 
@@ -132,6 +133,7 @@ def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
             except AddressInUse as problem:
                 log.critical("worker.was_refused", reason=str(problem))
                 raise SystemExit(_WRONG_USAGE) from None
+            collect_garbage_seldom()
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Let running jobs end, for drain_seconds at most."""
