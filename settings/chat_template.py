@@ -1,7 +1,6 @@
 """A model's chat template: Jinja, in a sandbox, as the models' own repositories write theirs."""
 
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
