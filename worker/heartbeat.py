@@ -12,10 +12,8 @@ from worker.clock import RedisClock
 from worker.health import BY_OPERATOR
 from worker.keys import Keys
 from worker.redis_link import RedisLink, RedisUnavailable
-from worker.registration import Beat, Entry, Registration
+from worker.registration import BEATS_TO_LIVE, Beat, Entry, Registration
 from worker.scripts import Argument, Scripts
-
-_BEATS_TO_LIVE: Final = 3
 
 _SHORTEST_REST_SECONDS: Final = 0.05
 """Between two beats: many models that change together, as when Triton comes back, are told together."""
@@ -112,7 +110,7 @@ class Heartbeat:
         return bool(was_written)
 
     def _arguments(self, entry: Entry) -> list[Argument]:
-        ttl_ms = round(_BEATS_TO_LIVE * self._every_seconds * 1000)
+        ttl_ms = round(BEATS_TO_LIVE * self._every_seconds * 1000)
         lists = (_flat(entry.fields.items()), entry.able, entry.leaving, _flat(entry.declared.items()))
         head = [self._keys.prefix, self._registration.worker_id, ttl_ms, self._redis_clock.now(), int(entry.whole)]
         return [*head, *(each for one in lists for each in (len(one), *one))]

@@ -6,6 +6,9 @@ from itertools import islice
 from math import ceil
 from typing import Final
 
+BEATS_TO_LIVE: Final = 3
+"""A worker that has missed so many heartbeats shows no life."""
+
 _ROUND_SECONDS: Final = 600.0
 _MOST_BEATS_A_ROUND: Final = 20
 """Models are declared anew, and their registries rid of the dead, some in each beat: all of them in a round of so many beats."""
