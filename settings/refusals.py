@@ -22,7 +22,6 @@ class NotYet:
 
 # The one list: what a later version honours is a row less here. A field of runtime_config counts in `models` too.
 NOT_YET = (
-    NotYet("runtime_config.kind", ("tensors",)),
     NotYet("gpu_pool.requests_per_minute"),
     NotYet("gpu_pool.tokens_per_minute"),
     NotYet("gpu_pool.adaptive", (True,)),

@@ -222,7 +222,6 @@ def test_a_model_may_be_told_not_to_stream() -> None:
 
 
 NOT_SUPPORTED = {
-    "runtime_config.kind": "tensors",
     "gpu_pool.requests_per_minute": 600,
     "gpu_pool.tokens_per_minute": 1000,
     "gpu_pool.adaptive": True,
@@ -258,12 +257,11 @@ def test_a_required_field_that_is_missing_is_named(field: str) -> None:
 def test_every_problem_is_listed_not_only_the_first() -> None:
     """Someone with ten slips in a file puts all of them right at once."""
     tree = with_("retry base_seconds", 31, with_("stream", value=True, tree=with_("concurrency", "x")))
-    tree |= {"runtime": "x", "bogus": 1, "models": {"other": {"kind": "tensors", "nope": 1}}, "worker_id": "a b"}
+    tree |= {"runtime": "x", "bogus": 1, "models": {"other": {"kind": "text", "nope": 1}}, "worker_id": "a b"}
     assert sorted(field for field, _, _ in problems_of(tree)) == [
         "bogus",
         "concurrency",
         "models.other",
-        "models.other.kind",
         "models.other.nope",
         "retry.base_seconds",
         "runtime",
