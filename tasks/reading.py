@@ -32,6 +32,9 @@ _TENSORS: Final = frozenset({"inputs", "outputs"})
 _WITHIN_TENSORS: Final = frozenset(
     field for part in (InputTensor, InputParameters, OutputParameters) for field in part.model_fields
 )
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
+"""What was read from JSON holds no circle."""
+
 _JOB_ID: Final = TypeAdapter(JobId)
 _PUBLIC_NAME: Final = TypeAdapter(PublicName)
 _LABEL: Final = TypeAdapter(Label)
@@ -126,8 +129,7 @@ def read_job(
 def fingerprint(content: dict[str, Any]) -> str:
     """Return what tells a job sent again from another job under its id: 32 hex digits of its content."""
     kept = {name: value for name, value in content.items() if name not in _NOT_OF_THE_CONTENT}
-    canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return hashlib.sha256(_CANONICAL.encode(kept).encode()).hexdigest()[:32]
 
 
 def fingerprint_of(raw: bytes) -> str | None:
