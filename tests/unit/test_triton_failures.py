@@ -155,7 +155,7 @@ SPOKEN: Final = [
         "Failed to write 'data' field: output tensor shape does not match size of output for 'n'",
         OutputInvalid,
     ),
-    ("half floats out", 400, "sending FP16 data via JSON is not supported. Please use ...", ContractMismatch),
+    ("half floats out", 400, "sending FP16 data via JSON is not supported. Please use ...", OutputInvalid),
     ("half floats in", 400, "receiving BF16 data via JSON is not supported. Please use ...", ContractMismatch),
     ("an input gone", 400, "parameter 'stop_words' has invalid type", ContractMismatch),
     (

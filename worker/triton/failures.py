@@ -119,7 +119,7 @@ CAUSES: Final = (
         rf"input {_NAME} has no shape",
         rf"The schema can not convert input {_NAME}",
     ),
-    _says("not in JSON", ContractMismatch, r"(?:send|receiv)ing B?FP?16 data via JSON is not supported"),
+    _says("input not in JSON", ContractMismatch, r"receiving B?FP?16 data via JSON is not supported"),
     _says("input taken for a parameter", ContractMismatch, rf"parameter {_NAME} has invalid type"),
     _says("batch too big", ContractMismatch, r"inference request batch-size must be <="),
     _says("batch sizes differ", ContractMismatch, rf"input {_NAME} batch size does not match other inputs"),
@@ -137,6 +137,7 @@ CAUSES: Final = (
     _says("not parsed", InferenceRejected, r"failed to parse the request JSON buffer", r"Unable to parse"),
     _says("too large", InferenceRejected, r"request (?:JSON )?size"),
     _says("none or several answers", OutputInvalid, r"generate expects model to produce exactly 1 response"),
+    _says("output not in JSON", OutputInvalid, r"sending B?FP?16 data via JSON is not supported"),
     _says(
         "an output that has not its own size",
         OutputInvalid,
