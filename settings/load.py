@@ -12,7 +12,7 @@ from settings import addresses
 from settings.environment import CONFIG_FILE, PREFIX, read_variables
 from settings.fields import Location, Refusal, refusals_of
 from settings.files import UnreadableError, read_tree
-from settings.machine import filled_in, unreadable_certificates, with_secrets_read
+from settings.machine import filled_in, unreadable_certificates, with_secrets_read, with_templates_read
 from settings.problems import ConfigurationError, Problem, problem
 from settings.redis import RedisAccess, whole_url
 from settings.schema import Settings
@@ -126,8 +126,9 @@ def _checked(
     """The settings that the layers make together, or else all that is refused."""
     if malformed := [refusal for layer in layers for refusal in _malformed(layer, ())]:
         return None, malformed
-    complete, unread = with_secrets_read(filled_in(_layered(layers), hostname), environ)
-    refused = [*unread, *unreadable_certificates(complete)]
+    known, unread = with_secrets_read(filled_in(_layered(layers), hostname), environ)
+    complete, missing = with_templates_read(known)
+    refused = [*unread, *missing, *unreadable_certificates(complete)]
     try:
         settings = Settings.model_validate(complete)
     except ValidationError as error:

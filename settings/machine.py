@@ -1,4 +1,4 @@
-"""What a configuration takes from the machine it is read on: its name, `env:` and `file:` secrets, certificate files."""
+"""What a configuration takes from the machine it is read on: its name, `env:` and `file:` secrets, templates, certificates."""
 
 import contextlib
 import os
@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError
 from settings import addresses
 from settings.fields import Location, Refusal
 from settings.files import UnreadableError, read_text
+
+_FILE = "file:"
 
 
 def filled_in(tree: Mapping[str, Any], hostname: str) -> dict[str, Any]:
@@ -52,6 +54,31 @@ def _secrets(tree: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
     return ((at, value) for at, value in places if isinstance(value, str))
 
 
+def with_templates_read(tree: dict[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
+    """The tree with chat templates that are `file:PATH` replaced by the file's text, and what could not be read."""
+    read = tree
+    refused = []
+    for at, value in _templates(tree):
+        try:
+            read = _replaced(read, at, _text_of(value.removeprefix(_FILE)))
+        except UnreadableError as error:
+            read = _replaced(read, at, None)
+            refused.append(Refusal(at, value, str(error)))
+    return read, refused
+
+
+def _templates(tree: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+    """Each chat template that stands in a file of its own, as models' repositories have theirs."""
+    models = tree.get("models")
+    names = [str(name) for name in models] if isinstance(models, Mapping) else []
+    for section in [("runtime_config",), *(("models", name) for name in names)]:
+        value: object = tree
+        for name in (*section, "chat_template"):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value.startswith(_FILE):
+            yield (*section, "chat_template"), value
+
+
 def _replaced(tree: Mapping[str, Any], at: Location, value: str | None) -> dict[str, Any]:
     """The tree with another value at this place, or with none."""
     name = str(at[0])
@@ -66,15 +93,19 @@ def _resolved(value: str, environ: Mapping[str, str]) -> str:
     if not separator or kind not in {"env", "file"}:
         return value
     if kind == "file":
-        try:
-            return read_text(Path(name)).rstrip("\r\n")
-        except UnreadableError as error:
-            raise UnreadableError(f"the file {name} {error}") from None
+        return _text_of(name).rstrip("\r\n")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise UnreadableError("what follows env: is not a variable's name")
     if not environ.get(name):
         raise UnreadableError(f"the environment variable {name} is not set, or empty")
     return environ[name]
+
+
+def _text_of(name: str) -> str:
+    try:
+        return read_text(Path(name))
+    except UnreadableError as error:
+        raise UnreadableError(f"the file {name} {error}") from None
 
 
 def unreadable_certificates(tree: Mapping[str, Any]) -> Iterator[Refusal]:

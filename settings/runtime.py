@@ -121,8 +121,9 @@ class RuntimeConfig(Section):
     tensors: TensorRules = TensorRules()
     """Of a model of kind `tensors`: what its jobs may ask for, and what they are billed by."""
     chat_template: Annotated[str, AfterValidator(_compiled)] | None = None
-    """Jinja template that makes a prompt of chat messages, as the model's own repository has it. Workers take prompts only;
-    it is for those who make jobs, such as `speedinfer batch`. See [batch.md](batch.md#chat-templates)."""
+    """Jinja template that makes a prompt of chat messages, as the model's own repository has it, or `file:PATH` for one in
+    a file. Workers take prompts only; it is for those who make jobs, such as `speedinfer batch`. See
+    [batch.md](batch.md#chat-templates)."""
 
     _written: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
