@@ -17,11 +17,13 @@ INSTALL := $(PIP) install --no-deps
 PYTHON ?= $(firstword $(foreach python,python3.11 python3.12 python3,$(if $(shell $(python) -c '$(PYTHON_FITS)' 2>/dev/null),$(python))))
 PYTHON_FITS := import sys, venv, ensurepip; sys.version_info[:2] in ((3, 11), (3, 12)) and print("yes")
 
-# dev is what make setup installs; worker and build are what the Dockerfile installs and builds with.
-LOCKS := dev worker build
+# dev is what make setup installs; the others are what the Dockerfile builds with and puts into each of its images.
+LOCKS := dev worker demo flower build
 COMPILE := UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-COMPILE_dev := pyproject.toml --extra demo --extra otel --group dev
+COMPILE_dev := pyproject.toml --extra demo --extra flower --extra otel --group dev
 COMPILE_worker := pyproject.toml --extra otel
+COMPILE_demo := pyproject.toml --extra demo --extra otel
+COMPILE_flower := pyproject.toml --extra flower --extra otel
 COMPILE_build := --group build
 
 .PHONY: help

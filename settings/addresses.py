@@ -7,7 +7,14 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from pydantic import SecretStr
 from pydantic_core import PydanticCustomError
 
-_DEFAULT_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379}
+_DEFAULT_PORTS = {
+    "http": 80,
+    "https": 443,
+    "redis": 6379,
+    "rediss": 6379,
+    "redis+sentinel": 26379,
+    "rediss+sentinel": 26379,
+}
 
 
 def http_endpoint(text: str) -> str:
@@ -39,15 +46,17 @@ _REDIS_OPTIONS = {
     "ssl_keyfile_password",
 }
 _REDIS_SECONDS = {"socket_timeout", "socket_connect_timeout"}
+_SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
 
 
 def redis_url(secret: SecretStr) -> SecretStr:
     """The URL as it came; refused where redis-py could not connect by it."""
     url = _split(secret.get_secret_value())
-    if url.scheme not in {"redis", "rediss", "unix"}:
-        raise _refused("must begin with redis://, rediss:// or unix://")
+    if url.scheme not in {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"}:
+        raise _refused("must begin with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://")
+    known = _REDIS_OPTIONS | _REDIS_SECONDS | (_SENTINEL_OPTIONS if url.scheme.endswith("+sentinel") else set())
     for name, value in parse_qsl(url.query, keep_blank_values=True):
-        if name not in _REDIS_OPTIONS | _REDIS_SECONDS:
+        if name not in known:
             raise _refused(f"has an option that is not known: {name[:40]}")
         if name in _REDIS_SECONDS and not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,3})?", value):
             raise _refused(f"must give {name} in seconds")
@@ -57,10 +66,31 @@ def redis_url(secret: SecretStr) -> SecretStr:
         if not url.path:
             raise _refused("must name a socket: unix:///path")
         return secret
+    if url.scheme.endswith("+sentinel"):
+        sentinels_of(secret.get_secret_value())
+        return secret
     _host_and_port(url)
     if not re.fullmatch(r"/?[0-9]{0,4}", url.path):
         raise _refused("must have nothing but the database's number as its path")
     return secret
+
+
+def sentinels_of(text: str) -> tuple[list[tuple[str, int]], str, int]:
+    """The Sentinels' hosts and ports, the service they watch and the database, of `redis+sentinel://A,B/SERVICE/DB`."""
+    url = _split(text)
+    hosts = url.netloc.rpartition("@")[2].split(",")
+    sentinels = [_host_and_port(_split(f"{url.scheme}://{host}")) for host in hosts]
+    path = re.fullmatch(r"/([A-Za-z0-9._-]{1,100})(?:/([0-9]{0,4}))?", url.path)
+    if not path:
+        raise _refused("must name the service that the Sentinels watch: redis+sentinel://host:26379/SERVICE/0")
+    return sentinels, path[1], int(path[2] or 0)
+
+
+def holds_password(secret: SecretStr) -> bool:
+    """Whether the URL says a password, as its user's or as an option."""
+    url = urlsplit(secret.get_secret_value())
+    userinfo = url.netloc.rpartition("@")[0]
+    return bool(userinfo.partition(":")[2]) or "password" in dict(parse_qsl(url.query, keep_blank_values=True))
 
 
 def redis_address(secret: SecretStr) -> str:

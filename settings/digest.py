@@ -12,7 +12,7 @@ def config_digest(settings: Settings) -> str:
     Without `worker_id`, which always differs, and without secrets: of headers only the names count, of the Redis URL only
     the address. A header that changes its value therefore keeps the digest.
     """
-    tree = settings.model_dump(mode="json", exclude={"worker_id", "redis_url", "runtime_headers"})
+    tree = settings.model_dump(mode="json", exclude={"worker_id", "redis_url", "redis_password", "runtime_headers"})
     tree["redis_address"] = settings.redis_address
     tree["runtime_headers"] = sorted(settings.runtime_headers)
     text = json.dumps(tree, sort_keys=True, ensure_ascii=True)

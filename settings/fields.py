@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -30,6 +30,10 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         protected_namespaces=(),
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Return this one: it is frozen in all its parts, and as a field's default pydantic would copy it."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource
 
+from settings import addresses
 from settings.environment import CONFIG_FILE, PREFIX, read_variables
 from settings.fields import Location, Refusal, refusals_of
 from settings.files import UnreadableError, read_tree
-from settings.machine import filled_in, unreadable_certificates, with_headers_read
+from settings.machine import filled_in, unreadable_certificates, with_secrets_read, with_templates_read
 from settings.problems import ConfigurationError, Problem, problem
+from settings.redis import RedisAccess, whole_url
 from settings.schema import Settings
 
 DEEPEST = 50  # levels; a tree that holds itself, as YAML can make one, has no end
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
-__all__ = ["ConfigurationError", "Problem", "load_settings", "settings_from"]
+__all__ = ["ConfigurationError", "Problem", "load_settings", "redis_url_from", "settings_from"]
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str], hostname: str) -> Settings:
@@ -71,6 +73,42 @@ def settings_from(
     raise ConfigurationError(_problems(refused, lambda _: source))
 
 
+def redis_url_from(environ: Mapping[str, str], url: SecretStr | None = None) -> SecretStr:
+    """Where Redis is by the environment alone: `SPEEDINFER_REDIS_URL` with password, certificates and Sentinels' access.
+
+    Of another ``url`` in its place, the variables add what fits it and is not in it.
+
+    Raises:
+        ConfigurationError: something is wrong; it lists all of it.
+    """
+    variables = read_variables({name: value for name, value in environ.items() if name.startswith(f"{PREFIX}REDIS_")})
+    tree, unread = with_secrets_read(_fitting(variables.tree, url), environ)
+    refused = [*unread, *unreadable_certificates(tree)]
+    whole = None
+    try:
+        access = RedisAccess.model_validate(tree)
+        whole = whole_url(url or access.redis_url, access.redis_password, access.redis_tls, access.redis_sentinel)
+    except ValidationError as error:
+        refused += refusals_of(error)
+    problems = [problem(refusal, name) for name, refusal in variables.refused]
+    problems += _problems(refused, lambda at: variables.source_of(at) or "environment")
+    if problems or whole is None:
+        raise ConfigurationError(problems)
+    return whole
+
+
+def _fitting(tree: Mapping[str, Any], url: SecretStr | None) -> dict[str, Any]:
+    """What variables say beside an address that is not theirs, as far as it has a use there."""
+    if url is None:
+        return dict(tree)
+    fits = {
+        "redis_password": not addresses.holds_password(url),
+        "redis_tls": url.get_secret_value().startswith("rediss"),
+        "redis_sentinel": "+sentinel://" in url.get_secret_value(),
+    }
+    return {name: value for name, value in tree.items() if fits.get(name)}
+
+
 class _Layers(BaseSettings, extra="allow"):
     """Takes no field of its own: it lays one source over another, level by level, as pydantic-settings does."""
 
@@ -88,8 +126,9 @@ def _checked(
     """The settings that the layers make together, or else all that is refused."""
     if malformed := [refusal for layer in layers for refusal in _malformed(layer, ())]:
         return None, malformed
-    complete, unread = with_headers_read(filled_in(_layered(layers), hostname), environ)
-    refused = [*unread, *unreadable_certificates(complete)]
+    known, unread = with_secrets_read(filled_in(_layered(layers), hostname), environ)
+    complete, missing = with_templates_read(known)
+    refused = [*unread, *missing, *unreadable_certificates(complete)]
     try:
         settings = Settings.model_validate(complete)
     except ValidationError as error:

@@ -17,6 +17,7 @@ from settings.schema import Settings
 
 LONGEST_VALUE = 60  # characters; one line a problem
 HIDDEN = "(hidden)"
+_SECRET_PLACES = {("runtime_headers",), ("redis_url",), ("redis_password",), ("redis_sentinel",)}
 _SECRETIVE = re.compile(r"header|token|secret|passw|pwd|credential|auth|cookie|key|redis", re.IGNORECASE)
 
 
@@ -80,7 +81,7 @@ def shown(refusal: Refusal) -> str:
 
 def _may_be_secret(refusal: Refusal) -> bool:
     """By where it stands; a misspelt field is judged by its name, since a password may stand in it all the same."""
-    if refusal.at[:1] in {("runtime_headers",), ("redis_url",)}:
+    if refusal.at[:1] in _SECRET_PLACES:
         return True
     name = refusal.at[-1] if refusal.at else ""
     return isinstance(name, str) and name not in known_fields() and _SECRETIVE.search(name) is not None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
+from settings import chat_template as templates
 from settings.fields import (
     INT32_MAX,
     Bytes,
@@ -25,6 +26,7 @@ from settings.fields import (
     refuse_if_above,
 )
 from settings.presets import PresetName, expanded
+from settings.tensors import TensorRules
 
 Constant = bool | int | float | str | tuple["Constant", ...]
 
@@ -43,6 +45,14 @@ def _not_stream(name: str) -> str:
     if name.lower() == "stream":
         raise PydanticCustomError("refused", "streaming is not supported: no job may ask for it")
     return name
+
+
+def _compiled(source: str) -> str:
+    try:
+        templates.compiled(source)
+    except templates.UnusableTemplateError as error:
+        raise PydanticCustomError("refused", "{reason}", {"reason": str(error)}) from None
+    return source
 
 
 OptionName = Annotated[ParameterName, AfterValidator(_not_stream)]
@@ -108,8 +118,12 @@ class RuntimeConfig(Section):
     """Names a known kind of model whose fields need not be written; those that are written win."""
     kind: Literal["text", "tensors"] = "text"
     """Whether jobs carry a prompt or tensors."""
-    chat_template: str | None = None
-    """Jinja template that makes a prompt of chat messages."""
+    tensors: TensorRules = TensorRules()
+    """Of a model of kind `tensors`: what its jobs may ask for, and what they are billed by."""
+    chat_template: Annotated[str, AfterValidator(_compiled)] | None = None
+    """Jinja template that makes a prompt of chat messages, as the model's own repository has it, or `file:PATH` for one in
+    a file. Workers take prompts only; it is for those who make jobs, such as `speedinfer batch`. See
+    [batch.md](batch.md#chat-templates)."""
 
     _written: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
@@ -137,6 +151,9 @@ class RuntimeConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         refuse_if_above(self, ("connect_timeout_seconds", "timeout_seconds"))
+        if self.kind == "tensors":  # What else is here may be inherited, for the texts of other models.
+            refuse(self._not_for_tensors())
+            return self
         refuse([*_repeated(dict(self._inputs())), *_repeated(dict(self._outputs())), *self._options_without_a_way()])
         return self
 
@@ -155,6 +172,10 @@ class RuntimeConfig(Section):
             "finish_reason_output_name",
         ):
             yield (field,), getattr(self, field)
+
+    def _not_for_tensors(self) -> Iterator[Refusal]:
+        if self.transport == "generate":
+            yield Refusal(("transport",), "generate", "has no tensors: a model of kind tensors takes infer")
 
     def _options_without_a_way(self) -> Iterator[Refusal]:
         if self.options_json_input is not None:

@@ -23,6 +23,8 @@ from settings.fields import (
     validated,
 )
 from settings.limits import Circuit, GpuPool, Retry
+from settings.metrics import MetricsAddress, PassThrough, TritonMetricsUrl, triton_metrics_url
+from settings.redis import RedisPassword, RedisSentinel, RedisTls, RedisUrl, whole_url
 from settings.refusals import refusals_in
 from settings.runtime import RuntimeConfig, RuntimeTls
 
@@ -94,10 +96,16 @@ class Settings(Section):
     file, once, at the start; never shown nor logged."""
     runtime_tls: RuntimeTls = RuntimeTls()
     """Certificates for an https endpoint."""
-    redis_url: Annotated[SecretStr, AfterValidator(addresses.redis_url), Shown(kind="redis URL")] = SecretStr(
-        "redis://127.0.0.1:6379/0"
-    )
-    """Where Redis or Valkey is: `redis://`, `rediss://` or `unix://`, with user and password if any."""
+    redis_url: RedisUrl = SecretStr("redis://127.0.0.1:6379/0")
+    """Where Redis or Valkey is: `redis://USER@HOST:PORT/DB`, `rediss://` with TLS, `unix:///PATH`, or behind Sentinels
+    `redis+sentinel://USER@HOST:PORT,HOST:PORT/SERVICE/DB` (`rediss+sentinel://` with TLS)."""
+    redis_password: RedisPassword | None = None
+    """Password of the user in `redis_url`, or of the default user. `env:NAME` is read from the environment, `file:PATH`
+    from a file, once, at the start; never shown nor logged."""
+    redis_tls: RedisTls = RedisTls()
+    """Certificates for `rediss://`."""
+    redis_sentinel: RedisSentinel = RedisSentinel()
+    """Access to the Sentinels."""
     namespace: Annotated[
         str,
         matching(r"[A-Za-z0-9._-]{1,100}|\{[A-Za-z0-9._-]{1,100}\}", f"{_ONE_NAME_WORDS}, all of it in {{}} or none"),
@@ -129,8 +137,12 @@ class Settings(Section):
     """When a failing model is left alone."""
     retry: Retry = Retry()
     """When a failed job is tried again."""
-    metrics_address: Annotated[str | None, Shown(kind="host:port")] = None
-    """Where metrics are served."""
+    metrics_address: Annotated[MetricsAddress | None, Shown(kind="host:port")] = None
+    """Where `/metrics`, `/healthz` and `/readyz` are served, to whoever asks. Port 0 takes any that is free."""
+    pass_through_triton_metrics: PassThrough = False
+    """Whether Triton's own metrics are part of each scrape, labelled by pool."""
+    triton_metrics_url: TritonMetricsUrl = Field(default_factory=triton_metrics_url)
+    """Where Triton shows its metrics. `runtime_headers` are not sent there."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log lines that are written."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -161,7 +173,11 @@ class Settings(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _whole_tree(cls, tree: Any, handler: Callable[[Any], Self]) -> Self:
-        return validated(handler, tree, refusals_in(tree) if isinstance(tree, Mapping) else [])
+        settings = validated(handler, tree, refusals_in(tree) if isinstance(tree, Mapping) else [])
+        if settings is tree:
+            return settings
+        access = (settings.redis_url, settings.redis_password, settings.redis_tls, settings.redis_sentinel)
+        return settings.model_copy(update={"redis_url": whole_url(*access)})
 
     @field_validator("supported_models")
     @classmethod

@@ -5,7 +5,8 @@ from enum import StrEnum
 
 from tasks.errors import JobError
 from tasks.reading import DeadLetterReason, JobIdentity
-from tasks.result import Attempt, AttemptCode, GenerateResult
+from tasks.result import Attempt, AttemptCode
+from tasks.tensor_result import Result
 
 
 class Standing(StrEnum):
@@ -56,7 +57,7 @@ class Settlement:
     """The job has ended; ``error`` is the one in its result."""
 
     identity: JobIdentity
-    result: GenerateResult
+    result: Result
     error: JobError | None
 
 

@@ -6,21 +6,20 @@ JobError
 ├── InferenceRejected · ModelException                                             Triton refused it, or the model raised
 ├── UsageUnavailable · OutputInvalid                                               Triton answered what cannot be settled
 ├── RuntimeTimeout · ConnectionLost · ModelCrashed                                 it ran, and no answer came
-├── RuntimeUnavailable                                                             it never ran
-│   ├── QueueFull
-│   └── ModelNotReady
+├── RuntimeUnavailable (QueueFull · ModelNotReady)                                 it never ran
 ├── ContractMismatch                                                               the configuration does not fit the model
 └── InternalError                                                                  the worker is at fault
 
-What follows from a failure stands here and nowhere else: on its class whether it is tried again and counts for a circuit, in
-``RULES`` what the customer reads. docs/wire-contract.md shows the same as a table.
+What follows from a failure stands here and nowhere else: on its class whether it is tried again, counts for a circuit or opens
+it at once, and whether the job's content may be the cause; in ``RULES`` what the customer reads. docs/wire-contract.md shows the
+same as a table.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from tasks.usage import Usage
+from tasks.usage import Spent
 
 
 class ErrorCode(StrEnum):
@@ -69,8 +68,8 @@ RULES: dict[ErrorCode, Rule] = {
     ErrorCode.JOB_EXPIRED: Rule("The job expired before it was started.", retryable=True),
     ErrorCode.JOB_CANCELLED: Rule("The job was cancelled.", retryable=True),
     ErrorCode.TRITON_INFERENCE_FAILED: Rule("The model could not run this job.", retryable=False),
-    ErrorCode.RUNTIME_USAGE_UNAVAILABLE: Rule("The runtime did not report valid token usage.", retryable=False),
-    ErrorCode.RUNTIME_OUTPUT_INVALID: Rule("The runtime did not return a valid text.", retryable=False),
+    ErrorCode.RUNTIME_USAGE_UNAVAILABLE: Rule("The runtime did not report valid usage.", retryable=False),
+    ErrorCode.RUNTIME_OUTPUT_INVALID: Rule("The runtime did not return a valid output.", retryable=False),
     ErrorCode.RUNTIME_TIMEOUT: Rule("The runtime did not answer in time.", retryable=True),
     ErrorCode.RUNTIME_UNAVAILABLE: Rule("The runtime is not available.", retryable=True),
     ErrorCode.RUNTIME_CONTRACT_MISMATCH: Rule("The runtime's model does not fit its configuration.", retryable=True),
@@ -93,9 +92,11 @@ class JobError(Exception):
     code: ClassVar[ErrorCode]
     again: ClassVar[Again] = Again.NEVER
     counts_for_circuit: ClassVar[bool] = False
+    opens_circuit: ClassVar[bool] = False
+    content_may_cause_it: ClassVar[bool] = False
     may_have_run: ClassVar[bool] = True
 
-    def __init__(self, detail: str = "", *, upstream_status: int | None = None, usage: Usage | None = None) -> None:
+    def __init__(self, detail: str = "", *, upstream_status: int | None = None, usage: Spent | None = None) -> None:
         """Take what is known of the failure; ``upstream_status`` is Triton's HTTP status."""
         super().__init__(detail)
         self.detail = detail
@@ -115,8 +116,6 @@ class JobError(Exception):
 
 
 class _BeforeTheRun(JobError):
-    """The job never reached Triton."""
-
     may_have_run = False
 
 
@@ -173,28 +172,29 @@ class ModelException(JobError):
 
     code = ErrorCode.TRITON_INFERENCE_FAILED
     again = Again.ONCE
-    counts_for_circuit = True
+    counts_for_circuit = content_may_cause_it = True
+    text_digest: str | None = None  # Of what the model said: the same for a whole batch. It is shown to no one.
 
 
 class UsageUnavailable(JobError):
     """A token count is absent or is not one valid integer; it is never settled as 0."""
 
     code = ErrorCode.RUNTIME_USAGE_UNAVAILABLE
-    counts_for_circuit = True
+    counts_for_circuit = content_may_cause_it = True
 
 
 class OutputInvalid(JobError):
     """The text is absent, of another type, not one value or too large, or the answer is another request's."""
 
     code = ErrorCode.RUNTIME_OUTPUT_INVALID
-    counts_for_circuit = True
+    counts_for_circuit = content_may_cause_it = True
 
 
 class RuntimeTimeout(JobError):
     """No answer in time. Not tried again: the GPU may still be working on it."""
 
     code = ErrorCode.RUNTIME_TIMEOUT
-    counts_for_circuit = True
+    counts_for_circuit = content_may_cause_it = True
 
 
 class RuntimeUnavailable(JobError):
@@ -223,7 +223,7 @@ class ContractMismatch(JobError):
 
     code = ErrorCode.RUNTIME_CONTRACT_MISMATCH
     again = Again.WHEN_RECOVERED
-    counts_for_circuit = True
+    counts_for_circuit = opens_circuit = True
     may_have_run = False
 
 
@@ -240,7 +240,7 @@ class ModelCrashed(JobError):
 
     code = ErrorCode.RUNTIME_MODEL_CRASHED
     again = Again.UP_TO_MAX_ATTEMPTS
-    counts_for_circuit = True
+    counts_for_circuit = opens_circuit = True
 
 
 class InternalError(JobError):

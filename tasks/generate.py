@@ -6,15 +6,19 @@ delivered the job applies it, and only then is the job out of its claim.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict
+from typing import Protocol
 
 from tasks import rfc3339
 from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement, Standing
+from tasks.endings import Common, computed, failed, made_a_failure
 from tasks.errors import DeliveryLimitExceeded, ExceedsPoolLimit, InternalError, JobCancelled, JobError, JobExpired
 from tasks.job import GenerateJob
-from tasks.reading import DeadLetterReason, JobIdentity, ModelLimits, NotAJob, RejectedJob, read_job
-from tasks.result import Attempt, ErrorBody, GenerateResult, Timings
+from tasks.reading import DeadLetterReason, JobIdentity, Limits, NotAJob, RejectedJob, read_job
+from tasks.result import Attempt, GenerateResult, Timings
 from tasks.retry import GiveBack, RetryPolicy, TryAgain, decide
+from tasks.tensor_limits import TensorLimits
+from tasks.tensor_result import TensorGeneration
+from tasks.tensors import Job, TensorJob
 from tasks.usage import Usage
 
 
@@ -35,6 +39,10 @@ class Inference(Protocol):
         """Return the generation, or raise a JobError. Takes no longer than the model's ``timeout_seconds``."""
         ...
 
+    def infer_tensors(self, job: TensorJob, request_id: str) -> TensorGeneration:
+        """Do the same for a tensor job."""
+        ...
+
 
 class Clock(Protocol):
     """Time that only moves forward, for durations within this process."""
@@ -52,7 +60,7 @@ class Ports:
     inference: Inference
     clock: Clock
     draw: Callable[[], float]
-    limits: Mapping[str, ModelLimits]
+    limits: Mapping[str, Limits]
     retry: RetryPolicy
     max_job_bytes: int
     max_deliveries: int
@@ -109,24 +117,7 @@ def _exhausted(delivery: Delivery, ports: Ports) -> bool:
 def cancelled(settlement: Settlement) -> Settlement:
     """Return the end of a job that was cancelled while it ran: with the usage that was spent, without its text."""
     error = JobCancelled(usage=settlement.result.usage)
-    changes = {"status": "failed", "text": None, "finish_reason": None, "error": ErrorBody.of(error)}
-    return Settlement(settlement.identity, settlement.result.model_copy(update=changes), error)
-
-
-class _Common(TypedDict):
-    """The fields of a result that do not depend on how the job ended."""
-
-    version: Literal[1]
-    job_id: str
-    model: str
-    worker_id: str
-    attempts: list[Attempt]
-    timings: Timings
-    finished_at: str
-    tenant: str | None
-    batch_id: str | None
-    custom_id: str | None
-    metadata: dict[str, str]
+    return Settlement(settlement.identity, made_a_failure(settlement.result, error), error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +128,7 @@ class _Run:
     identity: JobIdentity
     ports: Ports
 
-    def inferred(self, job: GenerateJob) -> Outcome:
+    def inferred(self, job: Job) -> Outcome:
         started_ms = self._now_ms()
         begun = self.ports.clock.monotonic_ms()
         ended = self._infer(job)
@@ -148,9 +139,12 @@ class _Run:
             return self._failed(ended, attempt, timings)
         return self._succeeded(ended, attempt, timings)
 
-    def _infer(self, job: GenerateJob) -> Generation | JobError:
+    def _infer(self, job: Job) -> Generation | TensorGeneration | JobError:
+        request_id = f"{job.job_id}/{self.delivery.tag}"
         try:
-            return self.ports.inference.infer(job, f"{job.job_id}/{self.delivery.tag}")
+            if isinstance(job, TensorJob):
+                return self.ports.inference.infer_tensors(job, request_id)
+            return self.ports.inference.infer(job, request_id)
         except JobError as failure:
             return failure
         except Exception as fault:  # noqa: BLE001 - the task boundary: a fault of ours must end as a coded error, not a lost job
@@ -172,9 +166,12 @@ class _Run:
             case _:
                 return self._settlement(error, attempts, timings)
 
-    def _succeeded(self, generation: Generation, attempt: Attempt, timings: Timings) -> Settlement:
+    def _succeeded(self, generation: Generation | TensorGeneration, attempt: Attempt, timings: Timings) -> Settlement:
+        common = self._common([*self.delivery.attempts, attempt], timings)
+        if isinstance(generation, TensorGeneration):
+            return Settlement(self.identity, computed(common, generation), None)
         result = GenerateResult(
-            **self._common([*self.delivery.attempts, attempt], timings),
+            **common,
             status="succeeded",
             text=generation.text,
             finish_reason=generation.finish_reason,
@@ -185,18 +182,12 @@ class _Run:
         return Settlement(self.identity, result, None)
 
     def _settlement(self, error: JobError, attempts: list[Attempt], timings: Timings) -> Settlement:
-        result = GenerateResult(
-            **self._common(attempts, timings),
-            status="failed",
-            text=None,
-            finish_reason=None,
-            usage=attempts[-1].usage if attempts else None,
-            error=ErrorBody.of(error),
-            model_version=None,
-        )
+        takes_tensors = isinstance(self.ports.limits.get(self.delivery.queue_model), TensorLimits)
+        spent = attempts[-1].usage if attempts else None
+        result = failed(self._common(attempts, timings), error, spent, takes_tensors=takes_tensors)
         return Settlement(self.identity, result, error)
 
-    def _common(self, attempts: list[Attempt], timings: Timings) -> _Common:
+    def _common(self, attempts: list[Attempt], timings: Timings) -> Common:
         return {
             "version": 1,
             "job_id": self.identity.job_id,
@@ -211,7 +202,7 @@ class _Run:
             "metadata": self.identity.metadata,
         }
 
-    def _attempt(self, started_ms: int, inference_ms: int, ended: Generation | JobError) -> Attempt:
+    def _attempt(self, started_ms: int, inference_ms: int, ended: Generation | TensorGeneration | JobError) -> Attempt:
         return Attempt(
             worker_id=self.ports.worker_id,
             started_at=rfc3339.from_ms(started_ms),
@@ -220,7 +211,7 @@ class _Run:
             usage=ended.usage,
         )
 
-    def _timings(self, job: GenerateJob, started_ms: int, inference_ms: int) -> Timings:
+    def _timings(self, job: Job, started_ms: int, inference_ms: int) -> Timings:
         claimed_ms = self.delivery.claimed_at_ms
         queued_ms = max(0, claimed_ms - rfc3339.to_ms(job.enqueued_at)) if job.enqueued_at else None
         return Timings(queued_ms=queued_ms, pool_wait_ms=max(0, started_ms - claimed_ms), inference_ms=inference_ms)

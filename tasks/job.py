@@ -2,7 +2,7 @@
 
 import math
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSchema
 
@@ -93,6 +93,11 @@ Unstreamed = Annotated[bool, AfterValidator(_not_streamed), WithJsonSchema({"typ
 ContractVersion = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"type": "integer", "const": 1})]
 
 
+def _nothing() -> Any:
+    """Return the default of an object: made for each job, where pydantic would make a deep copy of {} in several times that."""
+    return Field(default_factory=dict)
+
+
 class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -112,7 +117,7 @@ class Attended(_Wire):
     tenant: Annotated[Label | None, Field(description="Echoed in the result.")] = None
     batch_id: Annotated[Label | None, Field(description="Echoed in the result.")] = None
     custom_id: Annotated[Label | None, Field(description="Echoed in the result.")] = None
-    metadata: Annotated[Metadata, Field(description="Echoed in the result; at most 4 KiB.")] = {}
+    metadata: Annotated[Metadata, Field(description="Echoed in the result; at most 4 KiB.")] = _nothing()
     enqueued_at: Annotated[Time | None, Field(description="Used for the queue-time figures.")] = None
     traceparent: Annotated[TraceParent | None, Field(description="W3C trace context, passed on to Triton.")] = None
     version: Annotated[ContractVersion, Field(description="The version of this contract.")] = 1
@@ -124,7 +129,7 @@ class _Prompted(_Wire):
     parameters: Annotated[
         dict[str, Annotated[JsonValue, AfterValidator(_finite)]],
         Field(description="Generation parameters; each must be mapped by the model's configuration."),
-    ] = {}
+    ] = _nothing()
 
 
 class GenerateJob(Attended, _Prompted, Addressed):  # pydantic takes the fields of the last one first

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -12,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from tasks.errors import InvalidJob, JobError, ModelNotSupported, StreamingNotSupported
 from tasks.job import GenerateJob, JobId, Label, Metadata, PublicName
+from tasks.tensor_limits import TensorLimits
+from tasks.tensors import InputParameters, InputTensor, Job, OutputParameters, TensorJob
 
 _NOT_OF_THE_CONTENT: Final = frozenset({"enqueued_at", "traceparent", "metadata"})
 _MOST_SHOWN: Final = 5
@@ -26,6 +28,13 @@ _SHOWN: Final = frozenset(GenerateJob.model_fields) | frozenset(
 )
 """The names that a message may repeat. A key is the customer's own text (a prompt or a secret can stand in its place, and
 look like a name), so one that is not among these stays unseen, whatever its form."""
+_TENSORS: Final = frozenset({"inputs", "outputs"})
+_WITHIN_TENSORS: Final = frozenset(
+    field for part in (InputTensor, InputParameters, OutputParameters) for field in part.model_fields
+)
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
+"""What was read from JSON holds no circle."""
+
 _JOB_ID: Final = TypeAdapter(JobId)
 _PUBLIC_NAME: Final = TypeAdapter(PublicName)
 _LABEL: Final = TypeAdapter(Label)
@@ -54,6 +63,10 @@ class ModelLimits:
     parameters: frozenset[str] | None = frozenset()
 
 
+Limits = ModelLimits | TensorLimits
+"""Of a model that takes texts, or of one that takes tensors."""
+
+
 class DeadLetterReason(StrEnum):
     """Why something taken from a queue cannot become a job."""
 
@@ -70,7 +83,7 @@ class DeadLetterReason(StrEnum):
 class ValidJob:
     """A job that may be run."""
 
-    job: GenerateJob
+    job: Job
     identity: JobIdentity
 
 
@@ -90,7 +103,7 @@ class NotAJob:
 
 
 def read_job(
-    raw: bytes, *, queue_model: str, limits: ModelLimits | None, max_job_bytes: int
+    raw: bytes, *, queue_model: str, limits: Limits | None, max_job_bytes: int
 ) -> ValidJob | RejectedJob | NotAJob:
     """Tell what the bytes of a queue's element are.
 
@@ -116,8 +129,7 @@ def read_job(
 def fingerprint(content: dict[str, Any]) -> str:
     """Return what tells a job sent again from another job under its id: 32 hex digits of its content."""
     kept = {name: value for name, value in content.items() if name not in _NOT_OF_THE_CONTENT}
-    canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return hashlib.sha256(_CANONICAL.encode(kept).encode()).hexdigest()[:32]
 
 
 def fingerprint_of(raw: bytes) -> str | None:
@@ -152,7 +164,7 @@ def _fits(adapter: TypeAdapter[Any], value: object) -> bool:
     return True
 
 
-def _validated(content: dict[str, Any], queue_model: str, limits: ModelLimits | None) -> GenerateJob:
+def _validated(content: dict[str, Any], queue_model: str, limits: Limits | None) -> Job:
     if content.get("stream", False) is not False:
         raise StreamingNotSupported
     if isinstance(content.get("model"), str) and content["model"] != queue_model:
@@ -160,10 +172,21 @@ def _validated(content: dict[str, Any], queue_model: str, limits: ModelLimits | 
     if limits is None:
         raise ModelNotSupported
     try:
+        if isinstance(limits, TensorLimits):
+            return _within(limits, TensorJob.model_validate(content))
         job = GenerateJob.model_validate(content)
     except ValidationError as error:
         raise InvalidJob(_named_fields(error)) from None
     _check_limits(job, limits)
+    return job
+
+
+def _within(limits: TensorLimits, job: TensorJob) -> TensorJob:
+    unmapped = sorted(job.inference_parameters.keys() - limits.inference_parameters)
+    objections = [f"{_shown('inference parameter', name)} is not allowed" for name in unmapped]
+    objections += limits.objections(job)
+    if objections:
+        raise InvalidJob(_listed(objections))
     return job
 
 
@@ -181,14 +204,32 @@ def _check_limits(job: GenerateJob, limits: ModelLimits) -> None:
 
 def _named_fields(error: ValidationError) -> str:
     """Name what is wrong without a value: these words reach the customer."""
-    problems = []
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        name = str(problem["loc"][0])
-        if problem["type"] == "extra_forbidden":
-            problems.append(f"{_shown('field', name)} is unknown")
-        else:
-            problems.append(f"{name} is missing" if problem["type"] == "missing" else f"{name} is not valid")
-    return _listed(problems)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return _listed(_in_words(problem["type"], problem["loc"], problem["msg"]) for problem in problems)
+
+
+def _in_words(kind: str, location: tuple[int | str, ...], message: str) -> str:
+    *outer, last = location
+    if kind == "extra_forbidden":
+        within = f" of {_place(outer)}" if outer else ""
+        return f"{_shown('field', str(last))}{within} is unknown"
+    if kind == "missing":
+        return f"{_place(location)} is missing"
+    # The checks of tensors say in words of ours what is wrong with which.
+    own_words = kind == "value_error" and location[0] in _TENSORS
+    return f"{_place(location)} {message.removeprefix('Value error, ') if own_words else 'is not valid'}"
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """Say where, as far as the names are the contract's own."""
+    field, *inner = location
+    place = str(field)
+    for each in inner if field in _TENSORS else ():
+        if isinstance(each, int):
+            place += f"[{each}]"
+        elif each in _WITHIN_TENSORS:
+            place += f".{each}"
+    return place
 
 
 def _listed(problems: Iterable[str]) -> str:

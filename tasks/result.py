@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from tasks.errors import RULES, ErrorCode, JobError
 from tasks.job import ContractVersion
-from tasks.usage import Usage
+from tasks.usage import Spent, Usage
 
 Timestamp = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$")]
 Milliseconds = Annotated[int, Field(ge=0)]
@@ -41,7 +41,7 @@ class Attempt(_Wire):
     started_at: Annotated[Timestamp, Field(description="By Redis' clock.")]
     code: Annotated[ErrorCode | AttemptCode | None, Field(description="How it failed, if it did.")]
     inference_ms: Annotated[Milliseconds | None, Field(description="How long the inference took.")]
-    usage: Annotated[Usage | None, Field(description="What it spent, where Triton said so.")]
+    usage: Annotated[Spent | None, Field(description="What it spent, where Triton said so.")]
 
 
 class ErrorBody(_Wire):
@@ -71,21 +71,18 @@ class Timings(_Wire):
     inference_ms: Annotated[Milliseconds | None, Field(description="The last inference.")]
 
 
-class GenerateResult(_Wire):
-    """A job's end. All fields are always there."""
-
-    model_config = ConfigDict(json_schema_extra=_STATUS_DECIDES)
+class Headed(_Wire):
+    """Which job ended, and how: the first fields of a result of any kind."""
 
     version: Annotated[ContractVersion, Field(description="The version of this contract.")]
     job_id: Annotated[str, Field(description="The job's.")]
     model: Annotated[str, Field(description="The public name of the model.")]
     status: Annotated[Literal["succeeded", "failed"], Field(description="How the job ended.")]
-    text: Annotated[str | None, Field(repr=False, description="Never null where status is succeeded, else null.")]
-    finish_reason: Annotated[str | None, Field(description="Why the text ends, where the model says so.")]
-    usage: Annotated[
-        Usage | None,
-        Field(description="Never null where status is succeeded; of a failure, what the last attempt really spent."),
-    ]
+
+
+class Footed(_Wire):
+    """What led there: the last fields of a result of any kind."""
+
     error: Annotated[ErrorBody | None, Field(description="Never null where status is failed, else null.")]
     worker_id: Annotated[str, Field(description="Who settled the job.")]
     model_version: Annotated[str | None, Field(description="The version of the model that the runtime ran.")]
@@ -97,13 +94,34 @@ class GenerateResult(_Wire):
     custom_id: Annotated[str | None, Field(description="The job's.")]
     metadata: Annotated[dict[str, str], Field(description="The job's.")]
 
+
+class _Generated(_Wire):
+    text: Annotated[str | None, Field(repr=False, description="Never null where status is succeeded, else null.")]
+    finish_reason: Annotated[str | None, Field(description="Why the text ends, where the model says so.")]
+    usage: Annotated[
+        Usage | None,
+        Field(description="Never null where status is succeeded; of a failure, what the last attempt really spent."),
+    ]
+
+
+class GenerateResult(Footed, _Generated, Headed):  # pydantic takes the fields of the last one first
+    """A job's end. All fields are always there."""
+
+    model_config = ConfigDict(json_schema_extra=_STATUS_DECIDES)
+
     @model_validator(mode="after")
     def _succeeds_with_usage_or_fails_with_an_error(self) -> Self:
-        succeeded = self.status == "succeeded"
-        if succeeded and (self.text is None or self.usage is None or self.error is not None):
-            msg = "a succeeded result has text and usage and no error"
-            raise ValueError(msg)
-        if not succeeded and (self.text is not None or self.error is None):
-            msg = "a failed result has an error and no text"
-            raise ValueError(msg)
+        check_end(self.status, "text", self.text, self.usage, self.error)
         return self
+
+
+def check_end(
+    status: Literal["succeeded", "failed"], name: str, product: object, usage: object, error: ErrorBody | None
+) -> None:
+    """Refuse, with a ValueError, an end between success and failure; the field ``name`` holds what the job was for."""
+    if status == "succeeded" and (product is None or usage is None or error is not None):
+        msg = f"a succeeded result has {name} and usage and no error"
+        raise ValueError(msg)
+    if status == "failed" and (product is not None or error is None):
+        msg = f"a failed result has an error and no {name}"
+        raise ValueError(msg)

@@ -33,6 +33,10 @@ class _Plain(GenerateJsonSchema):
         del schema
         return False
 
+    def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
+        """Show what an object is where it is left out, though it is made anew for each job."""
+        return {} if schema.get("default_factory") is dict else super().get_default_value(schema)
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Leave null defaults out: the field is optional, and null is one of its values."""
         shown = super().default_schema(schema)

@@ -1,8 +1,12 @@
-"""Token usage: what a job is billed by."""
+"""Usage: what a job is billed by, tokens for a text and configured units for tensors."""
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, model_validator
+
+INFERENCES: Final = "inferences"
+"""The unit that every tensor job is counted in: one by request."""
 
 
 class Usage(BaseModel):
@@ -30,3 +34,32 @@ class Usage(BaseModel):
             msg = "total_tokens is not prompt_tokens + completion_tokens"
             raise ValueError(msg)
         return self
+
+
+def _counted(units: dict[str, int]) -> dict[str, int]:
+    if units.get(INFERENCES, 0) < 1:
+        msg = f"{INFERENCES} is not at least 1"
+        raise ValueError(msg)
+    return units
+
+
+class Units(RootModel[Annotated[dict[str, Annotated[int, Field(ge=0)]], AfterValidator(_counted)]]):
+    """What the inference of a tensor job spent, by unit: always `inferences`, and what the model's configuration names."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        json_schema_extra={
+            "required": [INFERENCES],
+            "properties": {INFERENCES: {"type": "integer", "minimum": 1, "description": "By request."}},
+        },
+    )
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self:
+        """Return the usage of one inference that also spent these."""
+        return cls({INFERENCES: 1, **counts})
+
+
+Spent = Annotated[Units | Usage, Field(union_mode="left_to_right")]
+"""Usage of a job of any kind. Tokens are tried last: they would ignore the units beside them."""

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from tasks.generate import Generation
 from tasks.job import GenerateJob
+from tasks.tensor_result import TensorGeneration
+from tasks.tensors import TensorJob
 from tests.jobs import usage
 
 GENERATION = Generation(text="Hello to you too", usage=usage(), finish_reason=None, model_version="1")
@@ -40,3 +42,7 @@ class FakeInference:
         if isinstance(self.ends_with, BaseException):
             raise self.ends_with
         return self.ends_with
+
+    def infer_tensors(self, job: TensorJob, request_id: str) -> TensorGeneration:
+        """Refuse: this one is of texts."""
+        raise AssertionError(job, request_id)

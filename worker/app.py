@@ -18,10 +18,13 @@ from kombu import Queue
 from settings.schema import Settings
 from tasks.delivery import Delivery
 from tasks.job import TASK_NAME
+from worker.crew import Crew
 from worker.lease_keeper import WorkerIdTaken
 from worker.logs import configure_logs
+from worker.metrics.server import AddressInUse
+from worker.process import collect_garbage_seldom
 from worker.runtime import Runtime
-from worker.transport import JobsOption
+from worker.transport_options import JobsOption, RedisOption
 
 if TYPE_CHECKING:
     from greenlet import greenlet
@@ -42,6 +45,7 @@ class GenerateTask(Task[..., None]):
     name = TASK_NAME
     Strategy = "worker.strategy:run_in_pool"
     runtime: Runtime
+    crew: Crew
     ignore_result = True
     acks_late = True
 
@@ -57,8 +61,9 @@ def create_app(settings: Settings) -> Celery:
     app.conf.update(_options(settings, runtime))
     task = GenerateTask()
     task.runtime = runtime
+    task.crew = Crew()
     app.register_task(task)
-    app.steps["worker"].add(_jobs_step(runtime))
+    app.steps["worker"].add(_jobs_step(runtime, task.crew))
     signals.setup_logging.connect(lambda **_: configure_logs(settings), weak=False)
     return app
 
@@ -76,15 +81,16 @@ def run_worker(settings: Settings) -> int:
 def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
     prefix = runtime.keys.jobs("")
     return {
-        "broker_url": settings.redis_url.get_secret_value(),
+        # Names kombu's own Redis transport, of which ours is a kind; where Redis is, and as whom, is in the option.
+        "broker_url": "redis://",
         "broker_transport": "worker.transport:Transport",
         "broker_transport_options": {
+            "redis": RedisOption(settings.redis_url.get_secret_value()),
             "job_source": JobsOption(runtime.intake),
             "jobs_prefix": prefix,
             "global_keyprefix": runtime.keys.prefix,
             "socket_timeout": 5,
             "socket_connect_timeout": 2,
-            "socket_keepalive": True,
             "health_check_interval": 10,
         },
         "broker_connection_retry": True,
@@ -107,7 +113,7 @@ def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
+def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
     class JobsStep(StartStopStep):
         """Starts and drains the runtime: after the pool is there, before the pool goes."""
 
@@ -124,14 +130,20 @@ def _jobs_step(runtime: Runtime) -> type[StartStopStep]:
             except WorkerIdTaken:
                 log.critical("worker.was_refused", reason="another live process runs under this worker_id")
                 raise SystemExit(_WRONG_USAGE) from None
+            except AddressInUse as problem:
+                log.critical("worker.was_refused", reason=str(problem))
+                raise SystemExit(_WRONG_USAGE) from None
+            collect_garbage_seldom()
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Let running jobs end, for drain_seconds at most."""
             runtime.drain(runtime.settings.drain_seconds)
+            crew.dismiss()
 
         def terminate(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Put every job back now."""
             runtime.drain(0)
+            crew.dismiss()
 
     return JobsStep
 

@@ -1,13 +1,14 @@
-"""What the health keys and the queues say: the workers, alive and lost, and how much work waits."""
+"""What the health keys say: the workers, alive and lost."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import redis
 
-from worker.keys import PRIORITIES, Keys
+from worker.keys import Keys
+from worker.registration import BEATS_TO_LIVE
 
 ABLE_TO_WORK: Final = frozenset({"ready", "degraded"})
 
@@ -17,12 +18,19 @@ class WorkerHealth:
     """A worker as its health key shows it (docs/wire-contract.md, section 5).
 
     ``fields`` is empty for one that is lost: the key expires three heartbeats after the last one. ``heartbeat_age_ms`` is by
-    Redis' clock, None for one that is not in the registry.
+    Redis' clock, None for one that is not in the registry. ``models`` is what the worker says of each public name.
     """
 
     worker_id: str
     heartbeat_age_ms: int | None
     fields: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, worker_id: str, heartbeat_age_ms: int | None, raw: Mapping[bytes, bytes]) -> Self:
+        """Return a worker by the content of its health key."""
+        fields = {name.decode(): value.decode(errors="backslashreplace") for name, value in raw.items()}
+        return cls(worker_id, heartbeat_age_ms, fields, _models(fields.get("models", "{}")))
 
     @property
     def is_live(self) -> bool:
@@ -39,14 +47,19 @@ class WorkerHealth:
         """Whether it takes jobs of at least one model."""
         return self.state in ABLE_TO_WORK
 
+    def model(self, name: str) -> Mapping[str, Any]:
+        """What the worker says of one model, empty where that is nothing."""
+        return self.models.get(name, {})
+
     @property
-    def models(self) -> dict[str, Any]:
-        """Its public model names, each with what the worker says of it."""
-        try:
-            models = json.loads(self.fields.get("models", "{}"))
-        except ValueError:
-            return {}
-        return models if isinstance(models, dict) else {}
+    def pool(self) -> str:
+        """The name of its GPU pool."""
+        return self.fields.get("pool", "")
+
+    def number(self, name: str) -> int:
+        """A field that is a count, 0 where it is none."""
+        text = self.fields.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +79,6 @@ class Fleet:
         return [worker for worker in self.workers if worker.is_live and model in worker.models]
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """How much waits where; ``queues`` is by public name, with what Celery producers put into priority lists."""
-
-    queues: Mapping[str, int]
-    waiting: int
-    settlements: int
-    dead_letters: int
-
-
 def read_fleet(client: redis.Redis, keys: Keys) -> Fleet:
     """Return every worker of the namespace's registry."""
     pipe = client.pipeline(transaction=False)
@@ -86,7 +89,7 @@ def read_fleet(client: redis.Redis, keys: Keys) -> Fleet:
     for raw_id, _ in beats:
         pipe.hgetall(keys.worker(raw_id.decode()))
     health = [
-        WorkerHealth(raw_id.decode(), max(0, at_ms - int(beat)), _decoded(fields))
+        WorkerHealth.of(raw_id.decode(), max(0, at_ms - int(beat)), fields)
         for (raw_id, beat), fields in zip(beats, pipe.execute() if beats else [], strict=True)
     ]
     return Fleet(at_ms, tuple(sorted(health, key=lambda worker: (not worker.is_live, worker.worker_id))))
@@ -100,23 +103,7 @@ def read_worker(client: redis.Redis, keys: Keys, worker_id: str) -> WorkerHealth
     pipe.hgetall(keys.worker(worker_id))
     now, beat, fields = pipe.execute()
     age = None if beat is None else max(0, _ms(now) - int(beat))
-    return WorkerHealth(worker_id, age, _decoded(fields))
-
-
-def read_backlog(client: redis.Redis, keys: Keys, models: Iterable[str]) -> Backlog:
-    """Return how much waits, in the queues of these models and in what all of them share."""
-    names = list(models)
-    pipe = client.pipeline(transaction=False)
-    for name in names:
-        for priority in PRIORITIES:
-            pipe.llen(keys.jobs(name) + priority)
-    pipe.zcard(keys.waiting)
-    pipe.xlen(keys.settlements)
-    pipe.xlen(keys.dead_letters)
-    *lengths, waiting, settlements, dead_letters = pipe.execute()
-    step = len(PRIORITIES)
-    queues = {name: sum(lengths[step * index : step * (index + 1)]) for index, name in enumerate(names)}
-    return Backlog(queues, waiting, settlements, dead_letters)
+    return WorkerHealth.of(worker_id, age, fields)
 
 
 def count_claims(client: redis.Redis, keys: Keys) -> int:
@@ -127,12 +114,13 @@ def count_claims(client: redis.Redis, keys: Keys) -> int:
     return sum(client.hlen(key) for key in client.scan_iter(match=keys.claims("*"), count=5000))
 
 
-def next_jobs(client: redis.Redis, keys: Keys, models: Iterable[str]) -> dict[str, bytes | None]:
-    """Return the bytes of the job that each model's queue hands out next, None for an empty queue."""
+def count_able(client: redis.Redis, keys: Keys, models: Iterable[str], beat_seconds: float) -> dict[str, int]:
+    """Return by public name how many workers take jobs of it, as routing counts them: who missed three heartbeats is skipped."""
+    oldest_ms = redis_time_ms(client) - round(BEATS_TO_LIVE * beat_seconds * 1000)
     names = list(models)
     pipe = client.pipeline(transaction=False)
     for name in names:
-        pipe.lindex(keys.jobs(name), -1)
+        pipe.zcount(keys.model_workers(name), oldest_ms, "+inf")
     return dict(zip(names, pipe.execute() if names else [], strict=True))
 
 
@@ -146,5 +134,11 @@ def _ms(seconds_and_micros: tuple[int, int]) -> int:
     return seconds * 1000 + micros // 1000
 
 
-def _decoded(fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {name.decode(): value.decode(errors="backslashreplace") for name, value in fields.items()}
+def _models(text: str) -> dict[str, dict[str, Any]]:
+    try:
+        models = json.loads(text)
+    except ValueError:
+        return {}
+    if not isinstance(models, dict):
+        return {}
+    return {name: said if isinstance(said, dict) else {} for name, said in models.items()}

@@ -1,13 +1,23 @@
 """What a worker says of itself in Redis (docs/wire-contract.md, section 5). Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from settings.schema import Settings
+from tasks.reading import ModelLimits
 from worker.gate import ModelState, Standing
 from worker.tally import Tally
+
+CLOSED: Final = "closed"
+OPEN: Final = "open"
+_CIRCUITS: Final = (CLOSED, "half_open", OPEN)
+"""From good to bad."""
+
+BY_OPERATOR: Final = "operator"
+"""The reason of a model that an operator paused; other reasons are codes of errors."""
 
 
 class WorkerState(StrEnum):
@@ -31,18 +41,34 @@ class Process:
     started_at: str
 
 
-def worker_state(models: Mapping[str, ModelState], *, draining: bool, consuming: bool = True) -> WorkerState:
-    """Return degraded when some models are out of order, unavailable when all are, or when nothing is being consumed."""
-    standings = {state.standing for state in models.values()}
-    if draining:
-        return WorkerState.DRAINING
-    if not consuming:
-        return WorkerState.UNAVAILABLE
-    if standings == {Standing.READY}:
-        return WorkerState.READY
-    if Standing.READY in standings:
-        return WorkerState.DEGRADED
-    return WorkerState.STARTING if standings == {Standing.STARTING} else WorkerState.UNAVAILABLE
+@dataclass(frozen=True, slots=True)
+class ModelHealth:
+    """How a model stands with a worker, all causes together.
+
+    ``reason`` is the code that paused it, or BY_OPERATOR; ``cause`` says more of it where the code does not say enough. ``waits`` is
+    what the last claim could not be granted for, None where nothing was refused.
+    """
+
+    state: Standing
+    reason: str | None = None
+    cause: str | None = None
+    circuit: str = CLOSED
+    in_flight: int = 0
+    waits: str | None = None
+
+    @property
+    def is_able(self) -> bool:
+        """Whether the worker takes jobs of it: of a half-open circuit it does, since those are what closes it."""
+        return self.state is Standing.READY and self.circuit != OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What others than the worker's gate say of its models, each by public name; nothing said is nothing wrong."""
+
+    circuits: Mapping[str, str] = field(default_factory=dict)
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    paused: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +84,50 @@ class Load:
     """Jobs in flight by public name, where there are any."""
 
 
+def models_health(
+    gate: Mapping[str, ModelState], outside: Outside, in_flight: Mapping[str, int]
+) -> dict[str, ModelHealth]:
+    """Return how each model stands; an operator's pause comes before what the gate says."""
+    return {name: _model_health(name, state, outside, in_flight.get(name, 0)) for name, state in gate.items()}
+
+
+def _model_health(name: str, gate: ModelState, outside: Outside, in_flight: int) -> ModelHealth:
+    circuit, waits = outside.circuits.get(name, CLOSED), outside.refusals.get(name)
+    if name in outside.paused:
+        return ModelHealth(Standing.PAUSED, BY_OPERATOR, None, circuit, in_flight, waits)
+    return ModelHealth(gate.standing, gate.reason, gate.cause, circuit, in_flight, waits)
+
+
+def worker_state(models: Mapping[str, ModelHealth], *, draining: bool, consuming: bool = True) -> WorkerState:
+    """Return degraded when some models are out of order, unavailable when all are, or when nothing is being consumed."""
+    if draining:
+        return WorkerState.DRAINING
+    if not consuming:
+        return WorkerState.UNAVAILABLE
+    able = sum(model.is_able for model in models.values())
+    if able == len(models):
+        return WorkerState.READY
+    if able:
+        return WorkerState.DEGRADED
+    is_new = all(model.state is Standing.STARTING for model in models.values())
+    return WorkerState.STARTING if is_new else WorkerState.UNAVAILABLE
+
+
+def able_models(models: Mapping[str, ModelHealth], load: Load) -> frozenset[str]:
+    """Return the public names that the worker takes jobs of now."""
+    if load.draining or not load.consuming:
+        return frozenset()
+    return frozenset(name for name, model in models.items() if model.is_able)
+
+
 def health_fields(
-    settings: Settings, process: Process, tally: Tally, models: Mapping[str, ModelState], load: Load
+    settings: Settings, process: Process, tally: Tally, models: Mapping[str, ModelHealth], load: Load
 ) -> dict[str, str]:
     """Return the fields of the health key; what is not known is an empty string."""
+    pool = settings.gpu_pool
     return {
         "state": worker_state(models, draining=load.draining, consuming=load.consuming),
-        "circuit": "closed",
+        "circuit": max((model.circuit for model in models.values()), key=_CIRCUITS.index, default=CLOSED),
         "consecutive_failures": str(tally.consecutive_failures),
         "succeeded_total": str(tally.succeeded_total),
         "failed_total": str(tally.failed_total),
@@ -81,9 +144,13 @@ def health_fields(
         "in_flight": str(load.in_flight),
         "concurrency": str(load.slots),
         "pool": settings.pool_name,
-        "pool_max_concurrency": str(settings.gpu_pool.max_concurrency),
+        "pool_max_concurrency": str(pool.max_concurrency),
+        "pool_requests_per_minute": str(pool.requests_per_minute or ""),
+        "pool_tokens_per_minute": str(pool.tokens_per_minute or ""),
+        "pool_adaptive": str(int(pool.adaptive)),
         "models": json.dumps(
-            {name: _model(state, load.by_model.get(name, 0)) for name, state in models.items()}, separators=(",", ":")
+            {name: _as_json(model, settings.runtime_for(name).model_name) for name, model in models.items()},
+            separators=(",", ":"),
         ),
         "endpoint_id": settings.endpoint_id,
         "runtime_endpoint": str(settings.runtime_endpoint),
@@ -98,5 +165,33 @@ def health_fields(
     }
 
 
-def _model(state: ModelState, in_flight: int) -> dict[str, str | int | None]:
-    return {"state": state.standing, "reason": state.reason, "circuit": "closed", "in_flight": in_flight}
+def _as_json(model: ModelHealth, triton_model: str) -> dict[str, str | int | None]:
+    return {
+        "state": model.state,
+        "reason": model.reason,
+        "cause": model.cause,
+        "circuit": model.circuit,
+        "in_flight": model.in_flight,
+        "waits": model.waits,
+        "triton_model": triton_model,
+    }
+
+
+def declarations(settings: Settings, limits: Mapping[str, object]) -> dict[str, str]:
+    """Return what a gateway needs to check jobs, by public name, as JSON objects without their closing brace.
+
+    ``limits`` is what the worker itself checks them by. The script that writes a declaration adds ``since``, when it was first
+    written so.
+    """
+    return {name: _declaration(settings.runtime_for(name).kind, its) for name, its in limits.items()}
+
+
+def _declaration(kind: str, limits: object) -> str:
+    text = limits if isinstance(limits, ModelLimits) else None  # Of tensors there is no prompt, and are no tokens.
+    content = {
+        "kind": kind,
+        "max_tokens_limit": text and text.max_tokens_limit,
+        "max_prompt_bytes": text and text.max_prompt_bytes,
+        "parameters": sorted(text.parameters) if text and text.parameters is not None else None,
+    }
+    return json.dumps(content, separators=(",", ":")).removesuffix("}")

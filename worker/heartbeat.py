@@ -1,6 +1,6 @@
-"""Writes this worker's health key and its place in the registry, regularly and at once when something changes."""
+"""Writes this worker's health key and its places in the registries, regularly and at once when something changes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import gevent
@@ -9,11 +9,14 @@ from gevent.event import Event
 from redis.exceptions import ResponseError
 
 from worker.clock import RedisClock
+from worker.health import BY_OPERATOR
 from worker.keys import Keys
 from worker.redis_link import RedisLink, RedisUnavailable
-from worker.scripts import Scripts
+from worker.registration import BEATS_TO_LIVE, Beat, Entry, Registration
+from worker.scripts import Argument, Scripts
 
-_BEATS_TO_LIVE: Final = 3
+_SHORTEST_REST_SECONDS: Final = 0.05
+"""Between two beats: many models that change together, as when Triton comes back, are told together."""
 
 log = structlog.get_logger()
 
@@ -25,49 +28,53 @@ class Heartbeat:
         self,
         link: RedisLink,
         keys: Keys,
-        worker_id: str,
-        every_seconds: float,
+        registration: Registration,
         redis_clock: RedisClock,
+        on_pauses: Callable[[frozenset[str]], None],
     ) -> None:
-        """Keep the parts; nothing is written yet."""
+        """Keep the parts; nothing is written yet. ``on_pauses`` is called with the models that were paused or resumed."""
         self._link = link
         self._keys = keys
-        self._worker_id = worker_id
-        self._every_seconds = every_seconds
+        self._registration = registration
+        self._every_seconds = registration.beat_seconds
         self._redis_clock = redis_clock
+        self._on_pauses = on_pauses
         self._soon = Event()
         self._scripts = Scripts(link, ["beat"])
+        self._paused: frozenset[str] = frozenset()
 
     def beat_soon(self) -> None:
         """Beat before it is time: something changed."""
         self._soon.set()
 
-    def run(self, fields: Callable[[], Mapping[str, str]]) -> None:
-        """Beat until killed; ``fields`` gives what to say. While Redis is away, the key's time to live says so."""
+    def paused_models(self) -> frozenset[str]:
+        """Return which of the worker's models operators had paused at the last beat."""
+        return self._paused
+
+    def run(self, say: Callable[[], Beat]) -> None:
+        """Beat until killed; ``say`` gives what to say. While Redis is away, the key's time to live says so."""
+        rest_seconds = min(_SHORTEST_REST_SECONDS, self._every_seconds)
         while True:
             self._soon.clear()
             try:
-                self.beat(fields())
+                self.beat(say())
             except RedisUnavailable:
                 gevent.sleep(min(1.0, self._every_seconds))
             except ResponseError as error:
                 log.error("heartbeat.was_refused", reason=str(error)[:80])
                 gevent.sleep(self._every_seconds)
             else:
-                self._soon.wait(self._every_seconds)
+                gevent.sleep(rest_seconds)
+                self._soon.wait(self._every_seconds - rest_seconds)
 
-    def beat(self, fields: Mapping[str, str]) -> None:
-        """Write the health key once.
+    def beat(self, beat: Beat) -> None:
+        """Write the health key and the registries once.
 
         Raises:
-            RedisUnavailable: it may or may not have been written.
+            RedisUnavailable: they may or may not have been written.
         """
-        arguments: list[str | bytes | int] = [self._worker_id, round(_BEATS_TO_LIVE * self._every_seconds * 1000)]
-        for name, value in fields.items():
-            arguments += [name, value]
-        keys = [self._keys.worker(self._worker_id), self._keys.workers]
-        (now_ms,) = self._scripts.run([self._scripts.command("beat", keys, arguments)])
-        self._redis_clock.heard(int(now_ms))
+        if not self._write(beat) and not self._write(beat):
+            raise RedisUnavailable("the health key is lost again and again")
 
     def sync_clock(self) -> None:
         """Learn Redis' time.
@@ -79,10 +86,46 @@ class Heartbeat:
         self._redis_clock.heard(int(seconds) * 1000 + int(micros) // 1000)
 
     def leave(self) -> None:
-        """Take the worker out of the registry: it has ended.
+        """Take the worker out of the registries: it has ended.
 
         Raises:
             RedisUnavailable: the key goes by itself, three beats after the last.
         """
-        self._link.call([["DEL", self._keys.worker(self._worker_id)], ["ZREM", self._keys.workers, self._worker_id]])
+        worker_id = self._registration.worker_id
+        registries = [self._keys.workers, *map(self._keys.model_workers, self._registration.models)]
+        self._link.call([["DEL", self._keys.worker(worker_id)], *(["ZREM", key, worker_id] for key in registries)])
         self._link.close()
+
+    def _write(self, beat: Beat) -> bool:
+        """Return whether it was written: changes alone are not where Redis has lost what they are changes of."""
+        entry = self._registration.entry(beat)
+        keys = self._keys
+        key_names = [keys.worker(self._registration.worker_id), keys.workers, keys.models, keys.declared, keys.paused]
+        (reply,) = self._scripts.run([self._scripts.command("beat", key_names, self._arguments(entry))])
+        now_ms, was_written, paused = reply
+        self._redis_clock.heard(int(now_ms))
+        if was_written:
+            self._registration.wrote(beat)
+        self._hear_pauses(frozenset(name.decode(errors="replace") for name in paused))
+        return bool(was_written)
+
+    def _arguments(self, entry: Entry) -> list[Argument]:
+        ttl_ms = round(BEATS_TO_LIVE * self._every_seconds * 1000)
+        lists = (_flat(entry.fields.items()), entry.able, entry.leaving, _flat(entry.declared.items()))
+        head = [self._keys.prefix, self._registration.worker_id, ttl_ms, self._redis_clock.now(), int(entry.whole)]
+        return [*head, *(each for one in lists for each in (len(one), *one))]
+
+    def _hear_pauses(self, paused: frozenset[str]) -> None:
+        paused &= frozenset(self._registration.models)
+        changed = paused ^ self._paused
+        if not changed:
+            return
+        self._paused = paused
+        for model in sorted(changed):
+            log.info("model.paused" if model in paused else "model.resumed", model=model, by=BY_OPERATOR)
+        self.beat_soon()
+        self._on_pauses(changed)
+
+
+def _flat(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [text for pair in pairs for text in pair]

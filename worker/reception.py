@@ -33,16 +33,18 @@ class Reception:
 
     def receive(self, claim: Claim) -> Received:
         """Return what a claim is."""
-        delivery = self._known(
-            Delivery(
-                tag=claim.tag,
-                queue_model=self.keys.model_of(claim.queue),
-                raw=claim.raw,
-                claimed_at_ms=claim.claimed_ms,
-                received_ms=self.clock.monotonic_ms() - max(0, self.redis_clock.now_ms() - claim.claimed_ms),
-                job_id=claim.job_id,
-            ),
-            claim.known,
+        known = claim.known
+        delivery = Delivery(
+            tag=claim.tag,
+            queue_model=self.keys.model_of(claim.queue),
+            raw=claim.raw,
+            claimed_at_ms=claim.claimed_ms,
+            received_ms=self.clock.monotonic_ms() - max(0, self.redis_clock.now_ms() - claim.claimed_ms),
+            job_id=claim.job_id,
+            standing=known.standing,
+            rival=self._rival(known),
+            alone=known.alone,
+            attempts=known.attempts,
         )
         outcome = self.end_unstarted(delivery)  # Before its bytes are read: they may be what kills.
         if claim.job_id is not None or outcome is not None:
@@ -58,20 +60,17 @@ class Reception:
 
     def opened(self, delivery: Delivery, known: Known) -> Received:
         """Return the same for a delivery that the ledger was asked about."""
-        complete = self._known(delivery, known)
-        return Received(complete, outcome=self.end_unstarted(complete))
-
-    def _known(self, delivery: Delivery, known: Known) -> Delivery:
-        return replace(
+        complete = replace(
             delivery,
             standing=known.standing,
-            rival=self._fingerprint(known),
+            rival=self._rival(known),
             alone=known.alone,
             attempts=known.attempts,
             holds=known.holds,
         )
+        return Received(complete, outcome=self.end_unstarted(complete))
 
-    def _fingerprint(self, known: Known) -> str | None:
+    def _rival(self, known: Known) -> str | None:
         if known.standing is not Standing.HELD:
             return known.rival.decode() or None
         other = read_envelope(known.rival, self.max_job_bytes)

@@ -19,6 +19,9 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from worker.connections import connection_pool
+from worker.redis_faults import described
+
 Command = Sequence[str | bytes | int]
 
 _LATER: Final = (OutOfMemoryError, ReadOnlyError, ClusterDownError, TryAgainError, MovedError)
@@ -35,13 +38,12 @@ class RedisLink:
 
     def __init__(self, url: str, *, socket_timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
         """Keep the address; nothing is connected yet. RESP2 is spoken: invalidations then come as plain messages."""
-        self._pool = redis.ConnectionPool.from_url(
+        self._pool = connection_pool(
             url,
             protocol=2,
             socket_timeout=socket_timeout,
             socket_connect_timeout=connect_timeout,
             socket_keepalive=True,
-            retry=None,
             retry_on_error=[],
             health_check_interval=0,
         )
@@ -64,8 +66,13 @@ class RedisLink:
             replies = [self._reply(connection) for _ in commands]
         except (RedisError, OSError) as error:
             self.close()
-            raise RedisUnavailable(type(error).__name__) from error
-        return _checked(replies)
+            raise RedisUnavailable(described(error)) from error
+        try:
+            return _checked(replies)
+        except RedisUnavailable as error:
+            if isinstance(error.__cause__, ReadOnlyError):
+                self.close()  # It is a replica by now: a name, a proxy or a Sentinel may lead to the primary.
+            raise
 
     def send(self, command: Command) -> None:
         """Send a command whose reply is read later.
@@ -78,7 +85,7 @@ class RedisLink:
             connection.send_packed_command(connection.pack_commands([command]), check_health=False)
         except (RedisError, OSError) as error:
             self.close()
-            raise RedisUnavailable(type(error).__name__) from error
+            raise RedisUnavailable(described(error)) from error
 
     def read(self, timeout: float | None = None) -> Any:
         """Return the next message of a subscribed connection.
@@ -93,7 +100,7 @@ class RedisLink:
             raise TimeoutError from error
         except (RedisError, OSError) as error:
             self.close()
-            raise RedisUnavailable(type(error).__name__) from error
+            raise RedisUnavailable(described(error)) from error
 
     def connect(self) -> Any:
         """Return the connection, made if need be."""

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import gevent
@@ -17,9 +16,10 @@ from tasks.generate import end_unstarted, generate
 from worker import ledger
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
+from worker.crew import break_off
 from worker.doorbell import Doorbell
 from worker.gate import ModelGate
-from worker.health import Load, Process, health_fields
+from worker.health import Load
 from worker.heartbeat import Heartbeat
 from worker.intake import Intake
 from worker.keys import Keys
@@ -35,11 +35,13 @@ from worker.pool import enter_pool
 from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
-from worker.redis_link import RedisLink, RedisUnavailable
+from worker.redis_link import RedisUnavailable
 from worker.scripts import Scripts
 from worker.tally import Tally
-from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of
+from worker.telemetry import Telemetry
+from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of, registration_of
 from worker.triton.adapter import TritonInference
+from worker.vitals import Vitals
 
 if TYPE_CHECKING:
     # Neither can be subscripted, or is needed, while the worker runs.
@@ -70,22 +72,23 @@ class Runtime:
         self._clock = MonotonicClock()
         self._redis_clock = RedisClock(self._clock)
         self._draw = random.SystemRandom().random
+        self._telemetry = Telemetry(settings, self.keys, self._clock, self._redis_clock)
         self._inference = TritonInference.of(settings)
         self._ports = ports_of(settings, self._inference, self._clock, self._draw)
         self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
+        self._journal = self._telemetry.journal(self._tally)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
-        self._pool_link = self._link()
-        self._doorbell = Doorbell(self._link(), self.keys, self._ring, lambda _: self.intake.wake())
+        self._pool_link = self._telemetry.link()
+        self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, lambda _: self.intake.wake())
         self.intake = self._make_intake()
         looks = Looks(self._inference.model_ready, self._inference.check)
         self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
-        beat_seconds = settings.heartbeat_seconds
-        self._heartbeat = Heartbeat(self._link(), self.keys, settings.worker_id, beat_seconds, self._redis_clock)
-        events = LeaseEvents(self._abandon, self.intake.wake, self._tally.reaped)
-        self._lease = LeaseKeeper(
-            self._link(), self.keys, self._incarnation, lease_terms(settings), self._clock, events
-        )
+        registration = registration_of(settings, self._ports)
+        self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
+        events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
+        terms, link = lease_terms(settings), self._telemetry.link()
+        self._lease = LeaseKeeper(link, self.keys, self._incarnation, terms, self._clock, events)
         self.lost_a_part = False
         """Whether the worker stops for a fault of its own, and not because it was told to."""
         self._draining = False
@@ -98,15 +101,20 @@ class Runtime:
         """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once.
 
         Raises:
+            AddressInUse: `metrics_address` cannot be listened on.
             WorkerIdTaken: another live process runs under this worker_id.
         """
-        self.intake.slots = self.intake.lookout.shares.slots = slots
+        telling, self.intake.slots = self._telemetry.start(), slots
+        self.intake.lookout.shares.slots = slots
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
         self._enter()
         process = this_process(self.settings, self._redis_clock.now())
-        beat = partial(self._heartbeat.run, partial(self._health, process))
-        parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, beat)
+        paused = self._heartbeat.paused_models
+        vitals = Vitals(self.settings, process, self._tally, self._gate.states, self._load, paused)
+        self._telemetry.health = lambda: vitals.beat().fields
+        parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, *telling)
         self._greenlets = [gevent.spawn(part) for part in parts]
+        self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))
         for part in self._greenlets:
             part.link_exception(self._lose_part)
         log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
@@ -165,10 +173,11 @@ class Runtime:
             self._heartbeat.leave()
         except RedisUnavailable:
             log.warning("worker.left_keys")
+        self._telemetry.close()
         log.info("worker.stopped")
 
     def _make_intake(self) -> Intake:
-        settings, link = self.settings, self._link()
+        settings, link = self.settings, self._telemetry.link()
         committer = Committer(
             link,
             Ledger(Scripts(link, ledger.SCRIPTS), self.keys, ledger_terms(settings), lambda: self._incarnation.name),
@@ -186,10 +195,10 @@ class Runtime:
         )
         return Intake(
             committer=committer,
-            lookout=Lookout(self._gate.is_open, committer.is_told_of_pushes),
+            lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes),
             reception=reception,
             gate=Observer(self._gate),
-            journal=self._tally,
+            journal=self._journal,
             clock=self._clock,
             redis_clock=self._redis_clock,
             keys=self.keys,
@@ -207,10 +216,8 @@ class Runtime:
     def _abandon(self) -> None:
         """Stop what runs for a lost lease. What came in while this process stood still is still heard: the ledger wants it."""
         self.intake.forget()
-        gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.killall, list(self._running.values()), block=False)
-
-    def _link(self) -> RedisLink:
-        return RedisLink(self.settings.redis_url.get_secret_value())
+        late = tuple(self._running)
+        gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.get_hub().loop.run_callback, break_off, self._running, late)
 
     def _ring(self, models: frozenset[str] | None) -> None:
         self.intake.ring(models)
@@ -219,16 +226,19 @@ class Runtime:
         self._recovery.look_again()
         self._heartbeat.beat_soon()
 
-    def _health(self, process: Process) -> dict[str, str]:
-        load = Load(
-            len(self.intake.held()),
+    def _takes_jobs_of(self, model: str) -> bool:
+        return self._gate.is_open(model) and model not in self._heartbeat.paused_models()
+
+    def _load(self) -> Load:
+        held = self.intake.held()
+        return Load(
+            len(held),
             self.intake.slots,
             self._redis_clock.now(),
             draining=self._draining,
             consuming=self._clock.monotonic_ms() - self.intake.exchanged_ms < _STOOD_STILL_MS,
-            by_model=Counter(delivery.queue_model for delivery in self.intake.held()),
+            by_model=Counter(delivery.queue_model for delivery in held),
         )
-        return health_fields(self.settings, process, self._tally, self._gate.states(), load)
 
     def _enter(self) -> None:
         """Take the lease and learn Redis' time, before anything is written with either."""

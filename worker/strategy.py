@@ -51,13 +51,9 @@ class JobRequest:
         """Refuse, as ``cancel`` does."""
 
 
-def _ignore(*_: Any) -> None:
-    """Do nothing: the pool insists on being told what to call."""
-
-
 def run_in_pool(task: Any, app: Any, consumer: Any) -> Callable[..., None]:  # noqa: ARG001 - Celery's signature
-    """Return the handler of a delivered message: it starts the task's ``run`` in a greenlet."""
-    pool, hostname = consumer.pool, consumer.hostname
+    """Return the handler of a delivered message: it has the task's ``run`` called in a greenlet of the pool."""
+    pool, hostname, crew = consumer.pool, consumer.hostname, task.crew
 
     def run(request: JobRequest, delivery: Delivery) -> None:
         request.time_start = time.time()
@@ -71,6 +67,6 @@ def run_in_pool(task: Any, app: Any, consumer: Any) -> Callable[..., None]:  # n
         delivery = message.headers[DELIVERY_HEADER]
         request = JobRequest(task, delivery, hostname)
         state.task_reserved(request)
-        pool.apply_async(run, args=(request, delivery), callback=_ignore, accept_callback=_ignore)
+        crew.run(pool, run, request, delivery)
 
     return on_message

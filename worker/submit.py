@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, repeat
@@ -57,6 +57,23 @@ def enqueue(client: redis.Redis, keys: Keys, job: GenerateJob, *, token: str | N
         else:
             return EnqueueReply(enqueued=pushed == 1, queue_length=length)
     raise AssertionError("unreachable")
+
+
+def enqueue_all(client: redis.Redis, keys: Keys, jobs: Iterable[GenerateJob], *, token: str) -> None:
+    """Put jobs at the backs of their queues, in one round trip, each of them once for this ``token``.
+
+    Raises redis.ConnectionError or redis.TimeoutError where Redis did not answer: then some of the jobs may be there, and calling
+    again with the same token and jobs is safe for an hour.
+    """
+    run = client.register_script(lua.load("enqueue_once"))
+    pipe = client.pipeline(transaction=False)
+    for job in jobs:
+        run(
+            keys=[keys.jobs(job.model), keys.enqueued(job.job_id)],
+            args=[token, encode(job), MARKER_TTL_MS],
+            client=pipe,
+        )
+    pipe.execute()
 
 
 def encode(job: GenerateJob) -> bytes:

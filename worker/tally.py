@@ -9,8 +9,8 @@ import structlog
 from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Return, Settlement
 from tasks.errors import ErrorCode, JobError
 from tasks.reading import JobIdentity
-from tasks.result import GenerateResult
-from tasks.usage import Usage
+from tasks.tensor_result import Result
+from tasks.usage import Spent, Usage
 from worker.clock import RedisClock
 from worker.outcomes import SETTLED, SETTLED_BEFORE
 
@@ -102,8 +102,8 @@ class Tally:
         if error.counts_for_circuit:
             self.consecutive_failures += 1
 
-    def _wasted(self, usage: Usage | None) -> None:
-        self.wasted_tokens_total += usage.total_tokens if usage else 0
+    def _wasted(self, usage: Spent | None) -> None:
+        self.wasted_tokens_total += usage.total_tokens if isinstance(usage, Usage) else 0
 
 
 def _about(delivery: Delivery, identity: JobIdentity | None = None) -> dict[str, str]:
@@ -111,7 +111,7 @@ def _about(delivery: Delivery, identity: JobIdentity | None = None) -> dict[str,
     return known if identity is None else {**known, "job_id": identity.job_id}
 
 
-def _figures(result: GenerateResult) -> dict[str, Any]:
+def _figures(result: Result) -> dict[str, Any]:
     usage, timings = result.usage, result.timings
     return {
         "status": result.status,

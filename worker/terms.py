@@ -5,10 +5,13 @@ from typing import Final
 
 from settings.schema import Settings
 from tasks.generate import Clock, Inference, Ports
-from tasks.reading import ModelLimits
+from tasks.reading import Limits, ModelLimits
 from tasks.retry import RetryPolicy
+from tasks.tensor_limits import TensorLimits
+from worker.health import declarations
 from worker.lease_keeper import LeaseTerms
 from worker.ledger_terms import LedgerTerms, ModelTerms, PoolTerms
+from worker.registration import Registration
 
 _SUSPICIOUS_CRASHES: Final = 2
 """One crash is chance: a worker that is killed takes all it runs along. Whoever was there twice runs alone among such."""
@@ -61,6 +64,11 @@ def lease_terms(settings: Settings) -> LeaseTerms:
     return LeaseTerms(settings.worker_id, settings.lease_seconds, settings.settled_ttl_seconds)
 
 
+def registration_of(settings: Settings, ports: Ports) -> Registration:
+    """Return what the heartbeat writes of a worker: what it checks jobs by is what it tells gateways."""
+    return Registration(settings.worker_id, declarations(settings, ports.limits), settings.heartbeat_seconds)
+
+
 def _crashes_to_run_alone(settings: Settings) -> int:
     return max(1, min(_SUSPICIOUS_CRASHES, settings.max_deliveries - 1, settings.retry.max_attempts - 1))
 
@@ -75,8 +83,13 @@ def _model_terms(settings: Settings, model: str) -> ModelTerms:
     )
 
 
-def _limits(settings: Settings, model: str) -> ModelLimits:
+def _limits(settings: Settings, model: str) -> Limits:
     config = settings.runtime_for(model)
+    if config.kind == "tensors":
+        rules = config.tensors
+        return TensorLimits(
+            rules.max_input_bytes, frozenset(rules.inference_parameters), frozenset(rules.shared_memory_regions)
+        )
     return ModelLimits(
         max_prompt_bytes=config.max_prompt_bytes,
         max_tokens_limit=config.max_tokens_limit,

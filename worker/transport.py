@@ -5,14 +5,18 @@ Celery only when it is claimed, as a message made in memory, and kombu neither a
 """
 
 import socket
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, Protocol, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
+import redis
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
 from tasks.delivery import Delivery
 from tasks.job import TASK_NAME
+
+if TYPE_CHECKING:
+    from worker.transport_options import JobSource, RedisOption
 
 DELIVERY_HEADER: Final = "speedinfer-delivery"
 _REPLY_MS: Final = 600_000
@@ -20,58 +24,6 @@ _REPLY_MS: Final = 600_000
 
 Always given by PEXPIRE: kombu's client puts its prefix before that command's key, and not before EXPIRE's.
 """
-
-
-class Ready(Protocol):
-    """An event."""
-
-    @overload
-    def wait(self, timeout: None = None) -> Literal[True]: ...
-
-    @overload
-    def wait(self, timeout: float) -> bool: ...
-
-
-class JobSource(Protocol):
-    """Where claimed jobs come from."""
-
-    @property
-    def ready(self) -> Ready:
-        """Set while there are deliveries to take."""
-        ...
-
-    def open_queue(self, queue: str) -> None:
-        """Claim from a queue from now on."""
-        ...
-
-    def close_queue(self, queue: str) -> None:
-        """Claim from a queue no more."""
-        ...
-
-    def take(self) -> Iterable[Delivery]:
-        """Give out the deliveries that wait."""
-        ...
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Put a job that was not run back to the front of its queue."""
-        ...
-
-
-class JobsOption:
-    """Carries the source through Celery's options. Remote control shows those, and must not show the jobs in hand."""
-
-    __slots__ = ("source",)
-
-    def __init__(self, source: JobSource) -> None:
-        """Take what is carried."""
-        self.source = source
-
-    def __repr__(self) -> str:
-        return "<jobs>"
-
-    def __json__(self) -> str:
-        """Return what kombu's serializer writes in its place."""
-        return repr(self)
 
 
 class JobsAreNotKombus(Exception):
@@ -108,6 +60,18 @@ class Channel(kombu_redis.Channel):
     connection: Any
     _fanout_queues: dict[str, tuple[str, str]]
     _q_for_pri: Callable[[str, int], str]
+    keyprefix_fanout: str
+
+    def _get_pool(self, asynchronous: bool = False) -> redis.ConnectionPool:  # noqa: FBT001, FBT002, ARG002 - kombu's signature
+        """Connect as all else in the worker does: TLS, users, passwords and Sentinels are understood in one place."""
+        pool: redis.ConnectionPool = self.connection.redis.pool(
+            socket_timeout=self.socket_timeout,
+            socket_connect_timeout=self.socket_connect_timeout,
+            socket_keepalive=True,
+            health_check_interval=self.health_check_interval,
+        )
+        self.keyprefix_fanout = self.keyprefix_fanout.format(db=pool.connection_kwargs.get("db") or 0)
+        return pool
 
     def _is_jobs(self, queue: str) -> bool:
         return queue.startswith(self.connection.jobs_prefix)
@@ -191,6 +155,7 @@ class Transport(kombu_redis.Transport):
         """Consume no jobs yet."""
         super().__init__(client, **kwargs)
         self.jobs_prefix: str = client.transport_options["jobs_prefix"]
+        self.redis: RedisOption = client.transport_options["redis"]
         self._source: JobSource = client.transport_options["job_source"].source
         self._job_callbacks: dict[str, Any] = {}
 

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 import redis
 
+from tasks.usage import Usage
 from tests.acceptance.delivery import (
     LEASE,
     attempt_codes,
@@ -115,7 +116,7 @@ def test_who_was_away_longer_than_its_lease_settles_nothing_and_goes_on(
     assert all(attempt_codes(results[name]) == [None] for name in NAMES if name not in lost)
     # Their ends were seen, too late: the ledger says what they spent.
     assert [attempt.code for attempt in late] == ["lease_lost"] * 4
-    spent = [attempt.usage.total_tokens for attempt in late if attempt.usage is not None]
+    spent = [attempt.usage.total_tokens for attempt in late if isinstance(attempt.usage, Usage)]
     assert len(spent) == 4
     assert [incarnation.partition(":")[0] for incarnation in declared_dead(fleet.workers)] == ["away"]
 

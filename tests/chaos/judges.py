@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tasks.errors import ErrorCode
 from tasks.result import Attempt, AttemptCode, GenerateResult
+from tasks.usage import Usage
 from tests.chaos.evidence import Entry, Evidence
 from tests.chaos.load import Kind, Push
 
@@ -123,7 +124,7 @@ def _billed_right(evidence: Evidence, _: Terms) -> Words:
     for entry, result, push in _settled(evidence):
         right = _counted(push.content)
         spent = [result.usage, *(attempt.usage for attempt in result.attempts)]
-        wrong = [usage for usage in spent if usage and (usage.prompt_tokens, usage.completion_tokens) != right]
+        wrong = [usage for usage in spent if usage and usage != right]
         if wrong:
             yield entry.job_id, f"usage {wrong[0]} where the model counted {right}"
         if result.status == "succeeded" and result.text != f"echo: {push.content['prompt']}":
@@ -225,9 +226,9 @@ def _settled(evidence: Evidence) -> Iterator[tuple[Entry, GenerateResult, Push]]
             yield entry, entry.result, push
 
 
-def _counted(content: Mapping[str, Any]) -> tuple[int, int]:
+def _counted(content: Mapping[str, Any]) -> Usage:
     """Return the counts that the model gives: the words of the prompt, and max_tokens."""
-    return max(1, len(content["prompt"].split())), content["max_tokens"]
+    return Usage.of(prompt_tokens=max(1, len(content["prompt"].split())), completion_tokens=content["max_tokens"])
 
 
 def _id_in(evidence: Evidence, raw: bytes) -> str:

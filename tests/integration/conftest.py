@@ -1,11 +1,15 @@
 """Integration tests use the servers of ``tests/conftest.py``; a missing embedded part fails them, it never skips them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
 from tests.integration.bench import BareLedger, Ledgers, RedisBench, ledger_on
+from worker.sandbox.triton_server import TritonServer
+
+LOOKALIKES = Path(__file__).parents[1] / "lookalikes"
 
 
 @pytest.fixture
@@ -24,3 +28,10 @@ def bench(valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> RedisBench:
         lambda incarnation: BareLedger(ledger_on(ledgers.link(redis_url), incarnation)),
         ledgers.leases(redis_url),
     )
+
+
+@pytest.fixture(scope="session")
+def lookalikes() -> Iterator[TritonServer]:
+    """A Triton with models that have the contracts of those that people run; no test may change it."""
+    with TritonServer(LOOKALIKES, control="explicit", models=["*"]) as server:
+        yield server

@@ -100,9 +100,9 @@ class TestStatus:
         valkey.xadd(KEYS.dead_letters, {"reason": "not_json"})
         config = configure(supported_models=["acme/model-1", "acme/model-2"])
         (status,) = objects(run("status", "--claims", "--config", config))
-        assert status["queues"] == [
-            {"model": "acme/model-1", "length": 4, "workers": 1},
-            {"model": "acme/model-2", "length": 0, "workers": 0},
+        assert [(model["model"], model["queued"], model["workers"]) for model in status["models"]] == [
+            ("acme/model-1", 4, 1),
+            ("acme/model-2", 0, 0),
         ]
         assert [status[name] for name in ("waiting", "claims", "settlements", "dead_letters")] == [1, 5, 1, 1]
         shown = run("status", "--claims", "--no-json", "--config", config).stdout
@@ -138,8 +138,9 @@ class TestModels:
     def test_each_public_name_is_shown_with_what_stands_behind_it(
         self, valkey: redis.Redis, triton_url: str, configure: Configure
     ) -> None:
-        """Triton's model and version, readiness, queue and workers."""
-        beat(valkey, "w")
+        """Triton's model and version, readiness, queue and workers; who missed three heartbeats is not counted."""
+        valkey.zadd(KEYS.model_workers("acme/model-1"), {"w": redis_time_ms(valkey)})
+        valkey.zadd(KEYS.model_workers("acme/model-1"), {"silent": redis_time_ms(valkey) - 16_000})
         job = {"job_id": "j", "enqueued_at": "2026-01-01T00:00:00.000Z"}
         valkey.lpush(KEYS.jobs("acme/model-1"), json.dumps(job), b"not json")
         config = configure(

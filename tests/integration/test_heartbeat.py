@@ -1,7 +1,7 @@
 """A worker's health key and its place in the registry, on a real Redis."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import gevent
@@ -13,29 +13,45 @@ from tests.integration.bench import Ledgers
 from worker.clock import MonotonicClock, RedisClock
 from worker.heartbeat import Heartbeat
 from worker.redis_link import RedisLink, RedisUnavailable
+from worker.registration import Beat, Registration
 from worker.sandbox.valkey_server import ValkeyServer
 
 FIELDS = {"state": "ready", "heartbeat_at": "now"}
 A_DAY_MS = 86_400_000
+A, B = "acme/a", "acme/b"
+DECLARED = {A: '{"kind":"text","max_prompt_bytes":1', B: '{"kind":"text","max_prompt_bytes":2'}
+
+
+def beat(*able: str, **fields: str) -> Beat:
+    """Return what is said with these models able."""
+    return Beat({**FIELDS, **fields}, frozenset(able))
 
 
 class Rig:
     """A heartbeat, and the clock that it tells the time."""
 
-    def __init__(self, link: RedisLink, every_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        link: RedisLink,
+        every_seconds: float = 5.0,
+        worker_id: str = "triton-01",
+        declared: Mapping[str, str] = DECLARED,
+    ) -> None:
         self.clock = RedisClock(MonotonicClock())
-        self.heartbeat = Heartbeat(link, KEYS, "triton-01", every_seconds, self.clock)
+        self.pauses: list[frozenset[str]] = []
+        registration = Registration(worker_id, declared, every_seconds)
+        self.heartbeat = Heartbeat(link, KEYS, registration, self.clock, self.pauses.append)
         self.said = 0
 
-    def fields(self) -> dict[str, str]:
+    def say(self) -> Beat:
         """Return what to say; each time something else."""
         self.said += 1
-        return {**FIELDS, "said": str(self.said)}
+        return beat(A, said=str(self.said))
 
     @contextmanager
     def beating(self) -> Iterator[None]:
         """Let it beat meanwhile."""
-        greenlet = gevent.spawn(self.heartbeat.run, self.fields)
+        greenlet = gevent.spawn(self.heartbeat.run, self.say)
         try:
             yield
         finally:
@@ -65,7 +81,7 @@ def server_ms(client: redis.Redis) -> int:
 def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, link: RedisLink) -> None:
     """The key lives for three beats; the registry has the worker by Redis' time."""
     before = server_ms(valkey)
-    Rig(link).heartbeat.beat(FIELDS)
+    Rig(link).heartbeat.beat(beat())
     after = server_ms(valkey)
     assert valkey.hgetall(KEYS.worker("triton-01")) == {b"state": b"ready", b"heartbeat_at": b"now"}
     assert 14_000 < valkey.pttl(KEYS.worker("triton-01")) <= 15_000
@@ -77,9 +93,9 @@ def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, link
 def test_a_repeat_writes_the_same_again(valkey: redis.Redis, link: RedisLink) -> None:
     """And renews its time."""
     rig = Rig(link)
-    rig.heartbeat.beat(FIELDS)
+    rig.heartbeat.beat(beat())
     valkey.pexpire(KEYS.worker("triton-01"), 1000)
-    rig.heartbeat.beat({"state": "draining"})
+    rig.heartbeat.beat(beat(state="draining"))
     assert valkey.hget(KEYS.worker("triton-01"), "state") == b"draining"
     assert valkey.pttl(KEYS.worker("triton-01")) > 14_000
     assert valkey.zcard(KEYS.workers) == 1
@@ -88,7 +104,7 @@ def test_a_repeat_writes_the_same_again(valkey: redis.Redis, link: RedisLink) ->
 def test_a_beat_tells_redis_time(valkey: redis.Redis, link: RedisLink) -> None:
     """Of which this process' own clock knows nothing."""
     rig = Rig(link)
-    rig.heartbeat.beat(FIELDS)
+    rig.heartbeat.beat(beat())
     assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
 
 
@@ -103,27 +119,29 @@ def test_redis_time_can_be_learned_without_a_beat(valkey: redis.Redis, link: Red
 def test_a_forgotten_script_is_loaded_again(valkey: redis.Redis, link: RedisLink) -> None:
     """As after a restart of the server."""
     rig = Rig(link)
-    rig.heartbeat.beat(FIELDS)
+    rig.heartbeat.beat(beat())
     valkey.script_flush()
-    rig.heartbeat.beat(FIELDS)
+    rig.heartbeat.beat(beat())
     assert valkey.exists(KEYS.worker("triton-01"))
 
 
 def test_a_worker_that_leaves_is_gone(valkey: redis.Redis, link: RedisLink) -> None:
-    """From both; others stay."""
+    """From all registries; others stay."""
     rig = Rig(link)
-    valkey.zadd(KEYS.workers, {"triton-02": server_ms(valkey)})
-    rig.heartbeat.beat(FIELDS)
+    for registry in (KEYS.workers, KEYS.model_workers(A)):
+        valkey.zadd(registry, {"triton-02": server_ms(valkey)})
+    rig.heartbeat.beat(beat(A, B))
     rig.heartbeat.leave()
     assert not valkey.exists(KEYS.worker("triton-01"))
-    assert valkey.zrange(KEYS.workers, 0, -1) == [b"triton-02"]
+    assert valkey.zrange(KEYS.workers, 0, -1) == valkey.zrange(KEYS.model_workers(A), 0, -1) == [b"triton-02"]
+    assert not valkey.exists(KEYS.model_workers(B))
 
 
 def test_who_has_been_silent_for_a_day_is_forgotten(valkey: redis.Redis, link: RedisLink) -> None:
     """Ids made of host names would add up for ever; a day less is waited for."""
     now_ms = server_ms(valkey)
     valkey.zadd(KEYS.workers, {"long-gone": now_ms - A_DAY_MS, "gone": now_ms - A_DAY_MS + 60_000})
-    Rig(link).heartbeat.beat(FIELDS)
+    Rig(link).heartbeat.beat(beat())
     assert valkey.zrange(KEYS.workers, 0, -1) == [b"gone", b"triton-01"]
 
 
@@ -148,10 +166,10 @@ def test_a_change_while_a_beat_is_under_way_is_told_by_another(valkey: redis.Red
     """What it says may be of before the change."""
     rig = Rig(link, every_seconds=60)
 
-    def change_while_told() -> dict[str, str]:
+    def change_while_told() -> Beat:
         if rig.said == 0:
             rig.heartbeat.beat_soon()
-        return rig.fields()
+        return rig.say()
 
     greenlet = gevent.spawn(rig.heartbeat.run, change_while_told)
     until(lambda: valkey.hget(KEYS.worker("triton-01"), "said") == b"2")

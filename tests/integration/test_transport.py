@@ -19,7 +19,8 @@ from tasks.delivery import Delivery
 from tests.committer_contract import KEYS, OTHER_MODEL, jobs
 from tests.integration.bench import state
 from tests.jobs import MODEL, delivery, job_json
-from worker.transport import DELIVERY_HEADER, JobsAreNotKombus, JobsOption
+from worker.transport import DELIVERY_HEADER, JobsAreNotKombus
+from worker.transport_options import JobsOption, RedisOption
 
 QUEUE = KEYS.jobs(MODEL)
 
@@ -63,16 +64,22 @@ def source() -> Source:
     return Source()
 
 
-def options(source: Source) -> dict[str, Any]:
+def options(source: Source, url: str = "redis://nowhere") -> dict[str, Any]:
     """Return the transport's options as the application sets them."""
-    return {"job_source": JobsOption(source), "jobs_prefix": KEYS.jobs(""), "global_keyprefix": KEYS.prefix}
+    own = {"redis": RedisOption(url), "job_source": JobsOption(source)}
+    return {**own, "jobs_prefix": KEYS.jobs(""), "global_keyprefix": KEYS.prefix}
+
+
+def connected(url: str, source: Source) -> Connection:
+    """Return a connection through the transport, as the application makes them."""
+    return Connection("redis://", transport="worker.transport:Transport", transport_options=options(source, url))
 
 
 @pytest.fixture
 def connection(valkey: redis.Redis, redis_url: str, source: Source) -> Iterator[Connection]:
     """A connection through the transport."""
     assert valkey.dbsize() == 0
-    with Connection(redis_url, transport="worker.transport:Transport", transport_options=options(source)) as connection:
+    with connected(redis_url, source) as connection:
         yield connection
 
 
@@ -206,9 +213,9 @@ class TestJobs:
         self, valkey: redis.Redis, redis_url: str, source: Source
     ) -> None:
         """As by `celery -A worker.celery call`: the prefix of kombu's own keys is not put before a queue's whole name."""
-        app = Celery("test", broker=redis_url, set_as_current=False)
+        app = Celery("test", broker="redis://", set_as_current=False)
         app.conf.broker_transport = "worker.transport:Transport"
-        app.conf.broker_transport_options = options(source)
+        app.conf.broker_transport_options = options(source, redis_url)
         with app.connection_for_write() as connection:
             app.send_task("speedinfer.generate", args=[{"job_id": "a"}], queue=QUEUE, connection=connection)
             app.send_task("speedinfer.generate", args=[{"job_id": "b"}], queue=QUEUE, priority=9, connection=connection)
@@ -243,19 +250,15 @@ class TestEverythingElse:
         """Remote control shows them."""
         source.deliver(delivery(job_json(prompt="a secret")))
         assert dumps({"options": options(source)}) == (
-            '{"options": {"job_source": "<jobs>", "jobs_prefix": "speedinfer:jobs:", "global_keyprefix": "speedinfer:"}}'
+            '{"options": {"redis": "<redis>", "job_source": "<jobs>", "jobs_prefix": "speedinfer:jobs:", "global_keyprefix": "speedinfer:"}}'
         )
         assert "secret" not in repr(options(source))
 
     def test_remote_control_is_heard_beside_jobs(self, valkey: redis.Redis, redis_url: str, source: Source) -> None:
         """On a connection of its own, as Celery's mailbox uses it; nothing is left of it."""
-
-        def connected() -> Connection:
-            return Connection(redis_url, transport="worker.transport:Transport", transport_options=options(source))
-
         mailbox: Any = Mailbox("celery", type="fanout", accept=["json"])
         heard: list[str] = []
-        with connected() as listening, connected() as asking:
+        with connected(redis_url, source) as listening, connected(redis_url, source) as asking:
             box = mailbox(listening)
             node = box.Node(
                 "w1", channel=listening.channel(), handlers={"ping": lambda _state, **_: heard.append("ping")}

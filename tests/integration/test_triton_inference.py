@@ -40,7 +40,7 @@ from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
 from worker.triton.adapter import TritonInference
-from worker.triton.asking import AskedModel
+from worker.triton.asking import asked_model
 from worker.triton.failures import reason_of
 from worker.triton.model_contract import FittedTensor, ModelContract, TensorPlan
 from worker.triton.outputs import OutputNames
@@ -298,7 +298,7 @@ def asked_wrongly(adapter: TritonInference, model_name: str, **changes: Any) -> 
     )
     wrong = ModelContract(**{name: changes.get(name, getattr(right, name)) for name in ModelContract.__slots__})
     config = adapter._models[MODEL].model_copy(update={"model_name": model_name})
-    adapter._asked[MODEL] = AskedModel(config, wrong)
+    adapter._asked[MODEL] = asked_model(config, wrong)
 
 
 class TestWhatDoesNotFit:
@@ -312,13 +312,6 @@ class TestWhatDoesNotFit:
             ("text_generation", {"constants": (FittedTensor("nope", "INT32", (1, 1), (1,)),)}),
             ("text_generation", {"outputs": OutputNames("text_output", "prompt_tokens", "nope")}),
             ("text_generation", {"constants": (FittedTensor("seed", "INT64", (2, 1), (1, 2)),)}),
-            (
-                "decoupled",
-                {
-                    "prompt": TensorPlan("text_input", "BYTES", (1,)),
-                    "max_tokens": TensorPlan("max_tokens", "INT32", (1,)),
-                },
-            ),
         ],
     )
     def test_what_triton_says_does_not_fit(self, adapter: TritonInference, model: str, changes: dict[str, Any]) -> None:
@@ -357,17 +350,14 @@ class TestWhatDoesNotFit:
         assert [line["event"] for line in logs] == ["model.mismatched"]
         assert witness.served() == []
 
-    def test_a_decoupled_model_is_refused_by_the_check(self, triton_url: str) -> None:
-        """/infer cannot run it, so no job is tried."""
-        with inference_on(triton_url, "decoupled") as adapter:
-            assert [each.field for each in adapter.check(MODEL).mismatches] == ["transport"]
-
-    def test_a_version_that_is_not_there_shows_those_that_are(self, triton_url: str) -> None:
-        """The report names them."""
+    def test_a_version_that_is_not_there_is_not_ready(self, triton_url: str) -> None:
+        """It may yet be loaded, so its jobs wait uncharged; operators read which versions there are."""
         with inference_on(triton_url, model_version="7") as adapter:
-            (mismatch,) = adapter.check(MODEL).mismatches
-            assert (mismatch.field, mismatch.configured, mismatch.actual) == ("model_version", "7", "1")
-            failure_of(adapter, ContractMismatch)
+            error = failure_of(adapter, ModelNotReady)
+            assert reason_of(error) == "version 7 is not loaded; loaded: 1"
+            with pytest.raises(ModelNotReady):
+                adapter.check(MODEL)
+            assert not adapter.model_ready(MODEL)
 
     def test_where_triton_restricts_its_apis(self) -> None:
         """The check makes do with metadata; an inference without the header is a mismatch, with it a result."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.delivery import DeadLetter, Delivery, Outcome, Retry, Return, Settlement
-from tasks.errors import ConnectionLost, InvalidJob, JobError, ModelNotReady, QueueFull
+from tasks.errors import ConnectionLost, InvalidJob, ModelNotReady, QueueFull
 from tasks.generate import end_unstarted, generate
 from tasks.reading import DeadLetterReason, JobIdentity
 from tasks.result import AttemptCode
@@ -16,7 +16,7 @@ from tests.committer_contract import KEYS, LONG_AGO, OTHER_MODEL, jobs
 from tests.fakes import FakeClock, FakeInference
 from tests.generating import ports
 from tests.jobs import MAX_JOB_BYTES, MODEL, attempt, job_content, job_json
-from tests.redis_model import FakeCommitter, ledger_of, POOL, RedisModel
+from tests.redis_model import POOL, FakeCommitter, RedisModel, ledger_of
 from worker import exchange
 from worker.clock import RedisClock
 from worker.intake import Intake

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import ErrorCode
+from tasks.job import GenerateJob
 from tasks.reading import _SHOWN, DeadLetterReason, ModelLimits, NotAJob, RejectedJob, ValidJob, read_job
 from tests.garbage import GARBAGE, WRONG_JOBS, Garbage, WrongJob
 from tests.jobs import (
@@ -92,6 +93,7 @@ def test_of_a_name_given_twice_the_last_one_counts() -> None:
     """As every usual JSON reader has it, Redis' own included."""
     result = read(job_with(b'"max_tokens":7,"job_id":"j-2"'))
     assert isinstance(result, ValidJob)
+    assert isinstance(result.job, GenerateJob)
     assert (result.job.max_tokens, result.identity.job_id) == (7, "j-2")
 
 

@@ -95,9 +95,10 @@ def test_a_schema_is_whole_and_described(name: str) -> None:
 
 
 def objects(schema: Any) -> list[dict[str, Any]]:
-    """Every part of a schema that lists fields."""
+    """Every part of a schema that lists fields; a mapping of units is none."""
     if isinstance(schema, dict):
-        own = [schema] if "properties" in schema and "type" in schema else []
+        is_mapping = isinstance(schema.get("additionalProperties"), dict)
+        own = [schema] if "properties" in schema and "type" in schema and not is_mapping else []
         return own + [found for part in schema.values() for found in objects(part)]
     return [found for part in schema for found in objects(part)] if isinstance(schema, list) else []
 

@@ -74,7 +74,9 @@ def test_the_seed_gets_the_contracts_defaults() -> None:
         "half_open_calls": 3,
     }
     assert settings.retry.model_dump() == {"max_attempts": 3, "base_seconds": 0.5, "max_seconds": 30}
-    assert (settings.metrics_address, settings.log_upstream_errors) == (None, False)
+    assert (settings.metrics_address, settings.pass_through_triton_metrics) == (None, False)
+    assert settings.triton_metrics_url == "http://triton:8002/metrics"
+    assert settings.log_upstream_errors is False
 
 
 HUGE = 1 << 20000  # more digits than Python writes
@@ -220,9 +222,6 @@ def test_a_model_may_be_told_not_to_stream() -> None:
 
 
 NOT_SUPPORTED = {
-    "runtime_config.kind": "tensors",
-    "runtime_config.chat_template": "{{ x }}",
-    "metrics_address": "127.0.0.1:9100",
     "gpu_pool.requests_per_minute": 600,
     "gpu_pool.tokens_per_minute": 1000,
     "gpu_pool.adaptive": True,
@@ -258,12 +257,11 @@ def test_a_required_field_that_is_missing_is_named(field: str) -> None:
 def test_every_problem_is_listed_not_only_the_first() -> None:
     """Someone with ten slips in a file puts all of them right at once."""
     tree = with_("retry base_seconds", 31, with_("stream", value=True, tree=with_("concurrency", "x")))
-    tree |= {"runtime": "x", "bogus": 1, "models": {"other": {"kind": "tensors", "nope": 1}}, "worker_id": "a b"}
+    tree |= {"runtime": "x", "bogus": 1, "models": {"other": {"kind": "text", "nope": 1}}, "worker_id": "a b"}
     assert sorted(field for field, _, _ in problems_of(tree)) == [
         "bogus",
         "concurrency",
         "models.other",
-        "models.other.kind",
         "models.other.nope",
         "retry.base_seconds",
         "runtime",

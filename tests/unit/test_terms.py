@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from settings.schema import Settings
+from tasks.reading import ModelLimits
 from tests.fakes import FakeClock, FakeInference
 from worker.terms import lease_terms, ledger_terms, ports_of
 
@@ -81,10 +82,8 @@ def test_each_model_has_its_limits() -> None:
     overrides = {"acme/model-2": {"max_prompt_bytes": 10, "max_tokens_limit": 5, "options": {"temperature": "t"}}}
     limits = ports_of(configured(models=overrides), FakeInference(), FakeClock(), lambda: 0.5).limits
     assert set(limits) == {"acme/model-1", "acme/model-2"}
-    assert limits["acme/model-1"].parameters == frozenset()
-    assert limits["acme/model-2"].max_prompt_bytes == 10
-    assert limits["acme/model-2"].max_tokens_limit == 5
-    assert limits["acme/model-2"].parameters == frozenset({"temperature"})
+    assert limits["acme/model-1"] == ModelLimits(1 << 20)
+    assert limits["acme/model-2"] == ModelLimits(10, 5, frozenset({"temperature"}))
     any_of_them = {"acme/model-2": {"options_json_input": "options"}}
     limits = ports_of(configured(models=any_of_them), FakeInference(), FakeClock(), lambda: 0.5).limits
-    assert limits["acme/model-2"].parameters is None
+    assert limits["acme/model-2"] == ModelLimits(1 << 20, parameters=None)

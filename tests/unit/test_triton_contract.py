@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from settings.runtime import RuntimeConfig
-from tasks.errors import InvalidJob
+from tasks.errors import InvalidJob, StreamingNotSupported
 from tasks.job import GenerateJob
 from tests.jobs import TRACEPARENT, job_content
-from worker.triton.asking import AskedModel
-from worker.triton.comparing import compare, version_missing
+from worker.triton.asking import asked_model
+from worker.triton.comparing import compare
 from worker.triton.description import Config, Metadata, ModelDescription, NotADescription
 from worker.triton.http import Request
 from worker.triton.model_contract import ContractReport, ModelContract, TensorPlan
@@ -194,26 +194,62 @@ def test_metadata_does_not_tell_what_is_required() -> None:
     assert mismatch(model, output_name="nope")[0] == "output_name"
 
 
-def test_a_decoupled_model_does_not_fit() -> None:
-    """Triton answers 501 to every inference of it."""
+@pytest.mark.parametrize(
+    ("decoupled", "transport", "asked_by"),
+    [
+        (False, "auto", "infer"),
+        (False, "infer", "infer"),
+        (False, "generate", "generate"),
+        (True, "auto", "generate"),
+        (True, "generate", "generate"),
+    ],
+)
+def test_the_models_own_configuration_chooses_the_transport(decoupled: bool, transport: str, asked_by: str) -> None:
+    """A decoupled model answers /generate alone; any other both, and /infer is taken unless the other is asked for."""
+    model = described(model_transaction_policy={"decoupled": decoupled})
+    assert contract(model, transport=transport).transport == asked_by
+
+
+def test_a_decoupled_model_does_not_fit_infer() -> None:
+    """Triton answers 501 to each such inference of it, so none is tried."""
     model = described(model_transaction_policy={"decoupled": True})
-    for transport in ("auto", "infer", "generate"):
-        assert mismatch(model, transport=transport)[0] == "transport"
-    assert report(described(model_transaction_policy={"decoupled": False})).passed
+    assert mismatch(model, transport="infer") == (
+        "transport",
+        "cannot run it: a decoupled model answers /generate alone",
+    )
 
 
-def test_the_other_transport_is_refused() -> None:
-    """What cannot be done is said at the start."""
-    assert mismatch(transport="generate")[0] == "transport"
+@pytest.mark.parametrize("name", ["id", "parameters"])
+def test_an_input_that_generate_takes_for_something_else_does_not_fit(name: str) -> None:
+    """Its keys for the request itself can be no tensor; /infer tells them apart."""
+    model = described(inputs=[*INPUTS, (name, "TYPE_STRING", [1], True)])
+    assert mismatch(model, transport="generate") == ("transport", "has another meaning for a key of that name")
+    assert report(model).passed
+
+
+@pytest.mark.parametrize("name", ["id", "model_name", "model_version"])
+def test_an_output_that_generate_takes_for_something_else_does_not_fit(name: str) -> None:
+    """Its keys for the answer itself hide an output of that name."""
+    model = described(outputs=[*OUTPUTS, (name, "TYPE_STRING", [1])])
+    assert mismatch(model, transport="generate")[0] == "transport"
+    assert report(model).passed
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_generate_takes_no_half_floats(datatype: str) -> None:
+    """Triton has no JSON for them."""
+    model = described(inputs=changed_input("temperature", datatype=f"TYPE_{datatype}"))
+    reason = f"cannot be sent by /generate, which takes no {datatype}"
+    option = {"temperature": "temperature"}
+    assert mismatch(model, transport="generate", options=option) == ("options.temperature", reason)
+    assert mismatch(model, transport="generate", constants={"temperature": 1}) == ("constants.temperature", reason)
+    assert report(model, options=option).passed
 
 
 def test_a_version_must_be_there() -> None:
     """A pinned version that is not loaded is never replaced by another."""
     assert report(described(versions=("1", "3")), model_version="3").passed
     assert mismatch(described(versions=("1", "2")), model_version="3") == ("model_version", "is not available")
-    found = version_missing("acme/model-1", configured(model_version="3"), ("1", "2"))
-    assert not found.passed
-    assert "model_version = 3 is not available (the model has: 1, 2)" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +301,7 @@ def request(job: dict[str, Any], **fields: Any) -> Request:
     config = configured(**fields)
     found = compare("acme/model-1", config, described())
     assert found.contract is not None
-    return AskedModel(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
+    return asked_model(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
 
 
 def sent(made: Request) -> dict[str, Any]:
@@ -287,7 +323,7 @@ def test_a_job_is_asked_with_what_the_contract_says() -> None:
     config = configured(model_version="3")
     found = compare("acme/model-1", config, described(versions=("3",)))
     assert found.contract is not None
-    made = AskedModel(config, found.contract).request(GenerateJob.model_validate(job_content()), "j-1/tag")
+    made = asked_model(config, found.contract).request(GenerateJob.model_validate(job_content()), "j-1/tag")
     assert made.path == "/v2/models/lab/versions/3/infer"
     content = sent(made)
     assert content["id"] == "j-1/tag"
@@ -353,7 +389,7 @@ def test_max_tokens_beyond_the_models_type_is_the_jobs_fault() -> None:
     found = compare("m", config, described(inputs=changed_input("max_tokens", datatype="TYPE_INT8")))
     assert found.contract is not None
     with pytest.raises(InvalidJob, match="max_tokens is not from -128 to 127"):
-        AskedModel(config, found.contract).request(GenerateJob.model_validate(job_content(max_tokens=128)), "r")
+        asked_model(config, found.contract).request(GenerateJob.model_validate(job_content(max_tokens=128)), "r")
 
 
 def test_one_json_input_takes_all_parameters_and_max_tokens() -> None:
@@ -368,6 +404,104 @@ def test_one_json_input_takes_all_parameters_and_max_tokens() -> None:
     assert json.loads(inputs["sampling"][4:]) == {"top_p": 0.5, "stop": ["a"], "max_tokens": 32}
     assert inputs["seed"] == b"\x07" + b"\x00" * 7
     assert inputs["max_tokens"] == b"\x20\x00\x00\x00"
+
+
+SAMPLING: Final = {
+    "options_json_input": "sampling",
+    "max_tokens_input_name": None,
+    "options": {"seed": "seed"},
+    "constants": {"max_tokens": 0},
+}
+TYPED: Final = {"temperature": "FP32", "top_k": "INT32", "stop": "BYTES[]", "ignore_eos": "BOOL"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"temperature": 1},
+        {"temperature": 0.5, "top_k": -1, "stop": "x", "ignore_eos": False},
+        {"stop": ["a", "b"]},
+        {"seed": 7, "top_k": 1},
+    ],
+)
+def test_typed_parameters_go_into_the_json_as_they_came(parameters: dict[str, Any]) -> None:
+    """What fits its datatype is passed on unchanged."""
+    made = request(job_content(parameters=parameters), options_json_parameters=TYPED, **SAMPLING)
+    inputs = {tensor["name"]: tensor["raw"] for tensor in sent(made)["inputs"]}
+    in_json = {name: value for name, value in parameters.items() if name != "seed"}
+    assert json.loads(inputs["sampling"][4:]) == {**in_json, "max_tokens": 32}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"temperature": "0.5"}, "parameter temperature is not a number"),
+        ({"temperature": [0.5]}, "parameter temperature is not a number"),
+        ({"temperature": 1e39}, "parameter temperature is out of range"),
+        ({"top_k": 2**31}, "parameter top_k is not from -2147483648 to 2147483647"),
+        ({"top_k": 1.0}, "parameter top_k is not an integer"),
+        ({"stop": []}, "parameter stop is empty"),
+        ({"stop": ["a", 1]}, "parameter stop is not text"),
+        ({"ignore_eos": "false"}, "parameter ignore_eos is not true or false"),
+        ({"n": 2}, "a parameter is not supported"),
+        ({"max_tokens": 1}, "max_tokens is no parameter"),
+    ],
+)
+def test_a_typed_parameter_that_does_not_fit_is_the_jobs_fault(parameters: dict[str, Any], words: str) -> None:
+    """The JSON input has no datatypes of its own, so the configuration's are held against each value."""
+    with pytest.raises(InvalidJob) as caught:
+        request(job_content(parameters=parameters), options_json_parameters=TYPED, **SAMPLING)
+    assert caught.value.detail == words
+
+
+@pytest.mark.parametrize("name", ["stream", "Stream"])
+def test_a_json_input_that_takes_anything_takes_no_stream(name: str) -> None:
+    """Neither is a job's own max_tokens overwritten, or overwrites another, without a word."""
+    with pytest.raises(StreamingNotSupported):
+        request(job_content(parameters={name: True}), **SAMPLING)
+    with pytest.raises(InvalidJob, match="max_tokens is no parameter"):
+        request(job_content(parameters={"max_tokens": 5}), **SAMPLING)
+
+
+# The other endpoint
+
+
+def test_a_job_for_generate_is_one_json_object() -> None:
+    """Inputs by their names beside the request's own id; the path names the pinned version; the trace is passed on."""
+    config = configured(
+        model_version="3",
+        transport="generate",
+        constants={"flag": True, "pair": [1, 2]},
+        options={"stop": "stop", "temperature": "temperature"},
+    )
+    found = compare("acme/model-1", config, described(versions=("3",)))
+    assert found.contract is not None
+    job = job_content(traceparent=TRACEPARENT, parameters={"stop": ["a"], "temperature": 1})
+    made = asked_model(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
+    assert made.path == "/v2/models/lab/versions/3/generate"
+    assert made.headers == {"Content-Type": "application/json", "traceparent": TRACEPARENT}
+    assert json.loads(made.body or b"") == {
+        "id": "j-1/tag",
+        "text_input": "Hello",
+        "max_tokens": 32,
+        "stop": "a",
+        "temperature": 1.0,
+        "flag": True,
+        "pair": [1, 2],
+    }
+
+
+@pytest.mark.parametrize(("transport", "changes"), [("auto", True), ("infer", False), ("generate", False)])
+def test_only_what_is_left_open_changes_its_endpoint(transport: str, changes: bool) -> None:
+    """Where Triton's configuration could not be read, /infer says itself that a model is decoupled."""
+    config = configured(transport=transport)
+    found = compare("acme/model-1", config, described())
+    assert found.contract is not None
+    other = asked_model(config, found.contract).by_generate()
+    assert (other is not None) is changes
+    if other is not None:
+        made = other.request(GenerateJob.model_validate(job_content()), "j-1/tag")
+        assert made.path == "/v2/models/lab/generate"
 
 
 # Values

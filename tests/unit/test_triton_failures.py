@@ -30,6 +30,7 @@ from worker.triton.failures import (
     error_from_loss,
     error_text,
     first_line,
+    is_decoupled,
     reason_of,
 )
 
@@ -78,6 +79,12 @@ SPOKEN: Final = [
     ("unknown output", 400, "unexpected inference output 'nope' for model 'lab'", ContractMismatch),
     ("unknown input", 400, "unexpected inference input 'nope' for model 'lab'", ContractMismatch),
     ("byte size", 400, "input byte size mismatch for input 'a' for model 'lab'. Expected 4, got 8", ContractMismatch),
+    (
+        "region too small",
+        500,
+        "shared memory size specified with the request for output 'o' (8 bytes) should be at least 16 bytes to hold the results",
+        InferenceRejected,
+    ),
     (
         "stateful",
         400,
@@ -135,6 +142,44 @@ SPOKEN: Final = [
     ("wrong JSON type", 500, "Unable to parse 'inputs': attempt to access non-existing object", InferenceRejected),
     ("restricted", 403, "This API is restricted, expecting header 'x-key'", ContractMismatch),
     ("an error within 200", 200, "Stub process 'lab_0_0' is not healthy.", ModelCrashed),
+    (
+        "none or several answers",
+        200,
+        "generate expects model to produce exactly 1 response, use generate stream for model that ...",
+        OutputInvalid,
+    ),
+    ("an output of another size", 400, "output tensor shape does not match size of output for 'n'", OutputInvalid),
+    (
+        "an output of another size, as JSON",
+        400,
+        "Failed to write 'data' field: output tensor shape does not match size of output for 'n'",
+        OutputInvalid,
+    ),
+    ("half floats out", 400, "sending FP16 data via JSON is not supported. Please use ...", OutputInvalid),
+    ("half floats in", 400, "receiving BF16 data via JSON is not supported. Please use ...", ContractMismatch),
+    ("an input gone", 400, "parameter 'stop_words' has invalid type", ContractMismatch),
+    (
+        "wrong shape, by generate",
+        400,
+        "The schema can not convert input 'pair' to tensor with proper shape",
+        ContractMismatch,
+    ),
+    (
+        "vLLM raised",
+        500,
+        "Error generating stream: The decoder prompt (length 9) is longer than the maximum model length of 8.",
+        ModelException,
+    ),
+    (
+        "vLLM's engine died",
+        500,
+        "Error generating stream: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        ModelCrashed,
+    ),
+    ("an older vLLM's engine died", 500, "Error generating stream: Background loop has errored already.", ModelCrashed),
+    ("vLLM's engine is ill", 503, "Model is unavailable due to unhealthy vLLM engine", RuntimeUnavailable),
+    ("no such LoRA", 400, "LoRA x is not supported, we currently support ['y']", InferenceRejected),
+    ("no LoRA at all", 400, "LoRA feature is not enabled.", InferenceRejected),
 ]
 
 PAGES: Final = [
@@ -185,6 +230,47 @@ def test_a_server_that_answers_400_to_everything_is_understood(text: str, error:
     assert type(error_from_answer(400, body(text))) is error
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [row[2:] for row in SPOKEN if row[2] != "any words"],
+    ids=[row[0] for row in SPOKEN if row[2] != "any words"],
+)
+def test_a_vague_status_changes_nothing_where_the_text_is_known(text: str, error: type[JobError]) -> None:
+    """What /generate answers with 400 is told by its text, as with any other status."""
+    assert type(error_from_answer(400, body(text), status_is_vague=True)) is error
+
+
+def test_a_vague_400_of_unknown_words_is_the_models() -> None:
+    """What Triton itself refuses has words that are known, so these are the model's: it may be ill, and is counted."""
+    found = error_from_answer(400, body("any words"), status_is_vague=True)
+    assert type(found) is ModelException
+    assert found.upstream_status == 400
+    assert type(error_from_answer(400, body("any words"))) is InferenceRejected
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error"),
+    [
+        (400, b"<html>", InferenceRejected),
+        (404, body("any words"), InferenceRejected),
+        (503, body("any words"), RuntimeUnavailable),
+        (200, body("any words"), OutputInvalid),
+    ],
+)
+def test_only_a_400_of_tritons_is_vague(status: int, content: bytes, error: type[JobError]) -> None:
+    """A proxy means what it says, and so does Triton with any other status."""
+    assert type(error_from_answer(status, content, status_is_vague=True)) is error
+
+
+def test_an_infer_of_a_decoupled_model_is_told_by_its_text() -> None:
+    """It ran nothing, so the other endpoint may be asked at once."""
+    text = "HTTP end point doesn't support models with decoupled transaction policy"
+    assert is_decoupled(501, body(text))
+    assert is_decoupled(400, body(text))
+    assert not is_decoupled(501, body("any words"))
+    assert not is_decoupled(200, body(text))
+
+
 @pytest.mark.parametrize(("status", "error"), PAGES)
 @pytest.mark.parametrize(
     "page", [b"", b"<html>Stub process 'm' is not healthy.</html>", b"[]", b"{}", b'{"error":{"code":1}}', b"\xff"]
@@ -201,6 +287,8 @@ def test_what_is_not_of_tritons_form_is_told_by_its_status(status: int, error: t
         "Failed to process the request(s) for model 'm', message: ValueError: Stub process 'm' is not healthy.",
         "Failed to process the request(s) for model 'm', message: ValueError: Request for unknown model: 'm' is not found",
         "bad prompt: This API is restricted",
+        "refused: Error generating stream: EngineCore encountered an issue. See stack trace",
+        "Error generating stream: bad prompt: EngineCore encountered an issue. See stack trace",
     ],
 )
 def test_a_prompt_within_a_text_decides_nothing(text: str) -> None:

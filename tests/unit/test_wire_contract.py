@@ -23,7 +23,8 @@ from tasks.usage import Usage
 from tests.jobs import MAX_JOB_BYTES, MODEL
 from tests.unit.test_schemas import ANY_PARAMETER
 from worker.clock import MonotonicClock, RedisClock
-from worker.health import Load, Process, WorkerState, health_fields
+from worker.gate import Cause, Standing
+from worker.health import Load, ModelHealth, Process, WorkerState, declarations, health_fields
 from worker.keys import PRIORITIES, Keys
 from worker.tally import Tally
 
@@ -166,10 +167,24 @@ def test_the_fields_of_a_workers_health_are_those_it_writes() -> None:
     configured = Settings.model_validate(json.loads(blocks("json", section("1. Configuration"))[0]))
     process = Process(version="1", config_digest="0", hostname="host", pid=1, started_at="2026-11-30T10:00:00.000Z")
     load = Load(in_flight=0, slots=1, at=process.started_at, draining=False)
-    written = health_fields(configured, process, Tally(RedisClock(MonotonicClock())), {}, load)
+    models = {configured.supported_models[0]: ModelHealth(Standing.READY)}
+    written = health_fields(configured, process, Tally(RedisClock(MonotonicClock())), models, load)
     rows = rows_below("field of a worker's health")
     assert [name for row in rows for name in named(row[0])] == list(written)
     assert set(named(rows[0][1])) == set(WorkerState)
+    (of_model,) = json.loads(written["models"]).values()
+    rows = rows_below("field of a worker's model")
+    assert [named(row[0])[0] for row in rows] == list(of_model)
+    assert set(named(rows[0][2])) == set(Standing)
+    assert set(named(rows[2][2])) == set(Cause)
+
+
+def test_the_fields_of_a_declaration_are_those_it_writes() -> None:
+    """In their order; the script adds the last."""
+    configured = Settings.model_validate(json.loads(blocks("json", section("1. Configuration"))[0]))
+    (declared,) = declarations(configured, {MODEL: ANY_PARAMETER}).values()
+    rows = rows_below("field of a declaration")
+    assert [named(row[0])[0] for row in rows] == [*json.loads(declared + "}"), "since"]
 
 
 def test_what_is_refused_as_not_yet_there_is_on_the_page() -> None:

@@ -6,6 +6,7 @@ the clients of Redis and Triton are loaded.
 
 import typer
 
+from worker.cli.batch import batch
 from worker.cli.check import check
 from worker.cli.dead_letters import app as dead_letters
 from worker.cli.demo import demo
@@ -36,6 +37,7 @@ def program() -> typer.Typer:
     app.add_typer(models(), name="models")
     app.command("status")(status)
     app.command("submit")(submit)
+    app.command("batch")(batch)
     app.add_typer(settlements(), name="settlements")
     app.add_typer(dead_letters(), name="dead-letters")
     app.command("demo")(demo)

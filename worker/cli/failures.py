@@ -57,10 +57,14 @@ def failure_of(error: Exception) -> Failure:
 def redis_failure(error: Exception, address: str) -> Failure:
     """Return what an error of redis-py means; what the server said is not repeated, since it may quote a job."""
     import redis
+    from redis.sentinel import MasterNotFoundError
 
+    from worker.redis_faults import fault_of
+
+    if fault := fault_of(error):
+        kind = Unreachable if isinstance(error, MasterNotFoundError) else WrongUsage
+        return kind(f"Redis at {address} {fault}")
     match error:
-        case redis.AuthenticationError() | redis.exceptions.NoPermissionError():
-            return WrongUsage(f"Redis at {address} refuses the user or password: put valid ones into the Redis URL")
         case redis.BusyLoadingError():
             return Unreachable(f"Redis at {address} is still loading its data: try again when it has started")
         case redis.ConnectionError() | redis.TimeoutError():
@@ -69,8 +73,6 @@ def redis_failure(error: Exception, address: str) -> Failure:
             )
         case _:
             said = str(error).partition(" ")[0] or type(error).__name__
-            if said == "NOAUTH":
-                return WrongUsage(f"Redis at {address} wants a user or password: put them into the Redis URL")
             return NotRight(f"Redis at {address} refused a command ({said}): {UNKNOWN_HINT}")
 
 

@@ -1,6 +1,5 @@
 """``speedinfer models``: the public names of a configuration, the Triton model behind each, and what waits for it."""
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -8,17 +7,20 @@ import typer
 from worker.cli.failures import UNREACHABLE, Unreachable
 from worker.cli.options import Config, Debug, Json
 from worker.cli.output import duration, wants_json, write_json, write_note, write_table
+from worker.cli.pauses import pause, resume
 from worker.cli.targets import target_of, worker_settings
 
 if TYPE_CHECKING:
     from settings.schema import Settings
-    from worker.fleet import Backlog, Fleet
+    from worker.backlog import Queue
 
 
 def app() -> typer.Typer:
-    """Return the command; further verbs on models are subcommands of it."""
+    """Return the command with its subcommands."""
     group = typer.Typer(invoke_without_command=True, no_args_is_help=False)
     group.callback()(models)
+    group.command("pause")(pause)
+    group.command("resume")(resume)
     return group
 
 
@@ -36,19 +38,20 @@ def models(
     Examples:
         speedinfer models --config worker.json
         speedinfer models --config worker.json --json | jq 'select(.ready | not)'
+        speedinfer models pause acme/model-1 --reason "new weights at 14:00"
     """
     if ctx.invoked_subcommand is not None:
         return
-    from worker.fleet import next_jobs, read_backlog, read_fleet
+    from worker.backlog import read_backlog
+    from worker.fleet import count_able, redis_time_ms
 
     settings = worker_settings(config)
-    target = target_of(settings)
+    target, names = target_of(settings), settings.supported_models
     with target.connected() as client:
-        fleet = read_fleet(client, target.keys)
-        backlog = read_backlog(client, target.keys, settings.supported_models)
-        heads = next_jobs(client, target.keys, settings.supported_models)
+        able = count_able(client, target.keys, names, settings.heartbeat_seconds)
+        queues = read_backlog(client, target.keys, names, redis_time_ms(client)).queues
     ready = _ready(settings)
-    rows = [_row(name, settings, fleet, backlog, heads[name], ready) for name in settings.supported_models]
+    rows = [_row(name, settings, queues[name], able[name], None if ready is None else ready[name]) for name in names]
     if wants_json(as_json):
         for row in rows:
             write_json(row)
@@ -69,28 +72,29 @@ def _ready(settings: "Settings") -> "dict[str, bool] | None":
         return None
 
 
-def _row(
-    name: str,
-    settings: "Settings",
-    fleet: "Fleet",
-    backlog: "Backlog",
-    head: bytes | None,
-    ready: dict[str, bool] | None,
-) -> dict[str, Any]:
+def _row(name: str, settings: "Settings", queue: "Queue", able: int, ready: bool | None) -> dict[str, Any]:
     runtime = settings.runtime_for(name)
     return {
         "model": name,
         "triton_model": runtime.model_name,
         "version": runtime.model_version,
-        "ready": None if ready is None else ready[name],
-        "queue_length": backlog.queues[name],
-        "next_job_age_ms": _age_ms(head, fleet.at_ms),
-        "workers": len(fleet.serving(name)),
+        "ready": ready,
+        "queue_length": queue.length,
+        "next_job_age_ms": queue.oldest_ms,
+        "workers": able,
     }
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    headings = ("model", "triton model", "version", "ready", "jobs in queue", "next job waits since", "live workers")
+    headings = (
+        "model",
+        "triton model",
+        "version",
+        "ready",
+        "jobs in queue",
+        "next job waits since",
+        "workers that take them",
+    )
     words = {None: "unknown", True: "ready", False: "not ready"}
     write_table(
         headings,
@@ -108,14 +112,3 @@ def _show(rows: list[dict[str, Any]]) -> None:
         ],
         right=headings[4:],
     )
-
-
-def _age_ms(raw: bytes | None, now_ms: int) -> int | None:
-    """Return how long ago the job was enqueued, None where it does not say."""
-    from tasks import rfc3339
-
-    try:
-        job = json.loads(raw or b"null")
-        return max(0, now_ms - rfc3339.to_ms(rfc3339.parse(job["enqueued_at"])))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from worker import duration as words
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _WIDTH_WITHOUT_TERMINAL = 1000
 """Columns, so that a row stays one line; a table is only as wide as what it holds."""
@@ -41,16 +44,23 @@ def write_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = (), title: str | None = None
 ) -> None:
     """Write a table; the columns named in ``right`` are aligned there. Cells are escaped."""
+    console().print(table(headings, rows, right=right, title=title))
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = (), title: str | None = None
+) -> "Table":
+    """Return the same table, for those who show more than one thing."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
-    console().print(table)
+        made.add_row(*(Text(shown(cell)) for cell in row))
+    return made
 
 
 def shown(cell: object) -> str:
@@ -74,13 +84,7 @@ def readable(text: str) -> str:
 
 def duration(milliseconds: float | None) -> str | None:
     """Return a duration for people, such as ``1.2 s`` or ``3 min``; None for None."""
-    if milliseconds is None:
-        return None
-    seconds = milliseconds / 1000
-    for limit, divisor, unit in ((1, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.{1 if unit == 's' else 0}f} {unit}"
-    return f"{seconds / 86_400:.0f} d"
+    return None if milliseconds is None else words.duration(milliseconds)
 
 
 def _escaped_character(character: str) -> str:

@@ -13,7 +13,7 @@ from worker import DISTRIBUTION
 from worker.cli.failures import WRONG_USAGE, failure_of
 
 _DEBUG = "debug"
-_ORDER = ("demo", "check", "worker", "models", "status", "submit", "settlements", "dead-letters")
+_ORDER = ("demo", "check", "worker", "models", "status", "submit", "batch", "settlements", "dead-letters")
 
 
 class Program(TyperGroup):

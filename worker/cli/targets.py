@@ -68,10 +68,11 @@ def redis_target(config: Path | None, redis_url: str | None, namespace: str | No
     Raises ConfigurationError. A configuration from the environment is not looked at where both options are given.
     """
     from settings.addresses import redis_address
+    from settings.load import redis_url_from
 
     known = None if redis_url and namespace and not config else optional_settings(config)
-    url = _checked("redis_url", "--redis-url", redis_url) or (known and known.redis_url)
-    url = url or _from_environment("redis_url")
+    said = _checked("redis_url", "--redis-url", redis_url)
+    url = known.redis_url if known and not said else redis_url_from(os.environ, said)
     name = _checked("namespace", "--namespace", namespace) or (known and known.namespace)
     name = name or _from_environment("namespace")
     return RedisTarget(url.get_secret_value(), redis_address(url), name)

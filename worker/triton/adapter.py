@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, Never, Self
 
 import structlog
@@ -12,16 +13,36 @@ from settings.schema import Settings
 from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported
 from tasks.generate import Generation
 from tasks.job import GenerateJob
-from worker.triton.asking import AskedModel
-from worker.triton.codec import InferenceAnswer, NoInferenceAnswer, decode_answer
-from worker.triton.comparing import compare, version_missing
+from tasks.tensor_result import TensorGeneration
+from tasks.tensors import Job, TensorJob
+from worker.triton.asking import AskedModel, asked_model
+from worker.triton.codec import NoInferenceAnswer
+from worker.triton.comparing import compare
 from worker.triton.deadline import at_most
 from worker.triton.endpoint import Endpoint
-from worker.triton.failures import ExchangeFailed, Loss, Refused, error_from_answer, error_from_loss, first_line
+from worker.triton.failures import (
+    ExchangeFailed,
+    Loss,
+    Refused,
+    error_from_answer,
+    error_from_loss,
+    first_line,
+    is_decoupled,
+)
 from worker.triton.http import Answer, HttpClients, Limits, Request
-from worker.triton.model_contract import ContractReport
-from worker.triton.outputs import read_generation
-from worker.triton.server import LONGEST_ANSWER_BYTES, IndexEntry, ModelPath, ServerIdentity, TritonServer
+from worker.triton.model_contract import ContractReport, ModelContract
+from worker.triton.outputs import ReadGeneration
+from worker.triton.server import (
+    LONGEST_ANSWER_BYTES,
+    IndexEntry,
+    ModelPath,
+    ServerIdentity,
+    Statistics,
+    TritonServer,
+)
+from worker.triton.tensor_contract import TensorContract, compare_tensors
+from worker.triton.tensor_run import TensorRun
+from worker.triton.tensors import AskedTensors
 
 PROBE_SECONDS: Final = 10.0
 """How long Triton may take to say something of itself: it does so at once, or something is wrong."""
@@ -57,7 +78,7 @@ class TritonInference:
         self._probes = HttpClients(endpoint, _PROBES_AT_ONCE)
         self._log_upstream_errors = log_upstream_errors
         self._monotonic = monotonic
-        self._asked: dict[str, AskedModel] = {}
+        self._asked: dict[str, AskedModel | AskedTensors] = {}
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -84,13 +105,22 @@ class TritonInference:
         A model that was never checked, or that no longer fits, is checked first.
         """
         model, limits = self._asked_model(job.model)
-        request = model.request(job, request_id)
-        answer = self._exchange(request, limits, job)
-        result = self._result(answer, model, job)
-        read = read_generation(result, model.outputs, request_id=request_id, max_result_bytes=model.max_result_bytes)
+        if isinstance(model, AskedTensors):
+            raise ModelNotSupported
+        answer = self._exchange(model.request(job, request_id), limits)
+        if is_decoupled(answer.status, answer.body) and (other := model.by_generate()) is not None:
+            # Nothing ran. Its configuration could not be read, or it was loaded anew as a decoupled model.
+            model = self._asked[job.model] = other
+            answer = self._exchange(model.request(job, request_id), limits)
+        read = self._read(answer, model, job, request_id)
         if read.bytes_replaced:
             _log.warning("text.bytes_replaced", job_id=job.job_id)
         return read.generation
+
+    def infer_tensors(self, job: TensorJob, request_id: str) -> TensorGeneration:
+        """Do the same for a tensor job."""
+        known, fail = partial(self._known_tensors, job.model), partial(self._fail, job=job)
+        return TensorRun(job, request_id, known, self._exchange, fail, self._monotonic).generation()
 
     def check(self, public_name: str) -> ContractReport:
         """Return the model's configuration beside Triton's; jobs are run by what it says from now on.
@@ -105,7 +135,7 @@ class TritonInference:
         self._asked.pop(public_name, None)
         report = self._compared(public_name, config)
         if report.contract is not None:
-            self._asked[public_name] = AskedModel(config, report.contract)
+            self._asked[public_name] = _asked(config, report.contract)
         return report
 
     def server_identity(self) -> ServerIdentity:
@@ -120,6 +150,11 @@ class TritonInference:
         """Tell whether Triton calls the model ready; it goes on doing so when the model's process has died."""
         config = self._config(public_name)
         return self._server(config).is_model_ready(ModelPath(config.model_name, config.model_version))
+
+    def statistics(self, public_name: str) -> Statistics:
+        """Return what the model has done since it was loaded, or raise a JobError where Triton does not say."""
+        config = self._config(public_name)
+        return self._server(config).statistics(ModelPath(config.model_name, config.model_version))
 
     def ready_models(self) -> tuple[IndexEntry, ...]:
         """Return what Triton has loaded, by its own names. For people: it never widens what is run."""
@@ -139,14 +174,22 @@ class TritonInference:
         server = self._server(config)
         try:
             model = server.describe(ModelPath(config.model_name, config.model_version))
-        except ModelNotReady:
+        except ModelNotReady as error:
             versions = server.versions(config.model_name) if config.model_version else ()
-            if not versions or config.model_version in versions:
+            if not versions:
                 raise
-            return version_missing(public_name, config, versions)
-        return compare(public_name, config, model)
+            raise error from Refused(f"version {config.model_version} is not loaded; loaded: {', '.join(versions)}")
+        return (compare_tensors if config.kind == "tensors" else compare)(public_name, config, model)
 
-    def _asked_model(self, public_name: str) -> tuple[AskedModel, Limits]:
+    def _known_tensors(self, public_name: str, *, anew: bool) -> tuple[AskedTensors, Limits]:
+        if anew:
+            self._asked.pop(public_name, None)
+        model, limits = self._asked_model(public_name)
+        if not isinstance(model, AskedTensors):
+            raise ModelNotSupported
+        return model, limits
+
+    def _asked_model(self, public_name: str) -> tuple[AskedModel | AskedTensors, Limits]:
         """Return the model and what is left for its inference."""
         asked = self._asked.get(public_name)
         if asked is not None:
@@ -162,30 +205,26 @@ class TritonInference:
         if report.contract is None:
             _log.error("model.mismatched", model=public_name, report=str(report))
             raise ContractMismatch from Refused(str(report))
-        asked = AskedModel(config, report.contract)
+        asked = self._asked.get(public_name) or _asked(config, report.contract)
         left = config.timeout_seconds - (self._monotonic() - begun)
         return asked, replace(asked.limits, timeout_seconds=max(0.0, left))
 
-    def _exchange(self, request: Request, limits: Limits, job: GenerateJob) -> Answer:
+    def _exchange(self, request: Request, limits: Limits) -> Answer:
         try:
-            answer = self._inferences.exchange(request, limits)
+            return self._inferences.exchange(request, limits)
         except ExchangeFailed as failed:
             raise error_from_loss(failed) from failed
+
+    def _read(self, answer: Answer, model: AskedModel, job: GenerateJob, request_id: str) -> ReadGeneration:
         if answer.status != _OK:
-            self._fail(answer, job)
-        return answer
-
-    def _result(self, answer: Answer, model: AskedModel, job: GenerateJob) -> InferenceAnswer:
+            self._fail(answer, model, job)
         try:
-            result = decode_answer(answer.body, answer.json_bytes, model.outputs.wanted)
+            return model.read(answer, request_id)
         except NoInferenceAnswer:
-            result = None
-        if result is None or result.request_id is None:
             # Something may say with 200 that it failed.
-            self._fail(answer, job)
-        return result
+            self._fail(answer, model, job)
 
-    def _fail(self, answer: Answer, job: GenerateJob) -> Never:
+    def _fail(self, answer: Answer, model: AskedModel | AskedTensors, job: Job) -> Never:
         if self._log_upstream_errors:
             _log.debug(
                 "upstream_error.received",
@@ -194,7 +233,11 @@ class TritonInference:
                 status=answer.status,
                 text=first_line(answer.body),
             )
-        error = error_from_answer(answer.status, answer.body)
+        error = error_from_answer(answer.status, answer.body, status_is_vague=model.status_is_vague)
         if isinstance(error, ContractMismatch):
             self._asked.pop(job.model, None)
         raise error
+
+
+def _asked(config: RuntimeConfig, contract: ModelContract | TensorContract) -> AskedModel | AskedTensors:
+    return AskedTensors(config, contract) if isinstance(contract, TensorContract) else asked_model(config, contract)

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from tritonclient.http import (
     InferenceServerClient,
     InferenceServerException,
@@ -17,6 +18,9 @@ from tritonclient.http import (
 from tritonclient.utils import triton_to_np_dtype
 
 TensorValue = bool | int | float | bytes
+
+BFLOAT16: Final[np.dtype[Any]] = np.dtype(triton_to_np_dtype("BF16"))
+"""What arrays of BF16 are of; numpy itself has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,34 @@ class InferenceAnswer:
     outputs: Mapping[str, Output]
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The part of a registered shared-memory region that holds a tensor's values."""
+
+    region: str
+    byte_size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An output of any shape: its values as an array, or as JSON (``data``) where they came so; neither in shared memory."""
+
+    datatype: str
+    shape: tuple[int, ...]
+    array: NDArray[Any] | None = None
+    data: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAnswer:
+    """An inference's result with all the outputs that came, unchecked."""
+
+    request_id: str | None
+    model_version: str | None
+    outputs: Mapping[str, Tensor]
+
+
 class NoInferenceAnswer(Exception):
     """The body is not what Triton answers to an inference."""
 
@@ -76,15 +108,39 @@ def encode_input(name: str, datatype: str, shape: Sequence[int], values: Sequenc
     return Input(tensor)
 
 
+def encode_tensor(name: str, datatype: str, shape: Sequence[int], values: NDArray[Any] | Held) -> Input:
+    """Return a binary tensor of an array of the datatype, or one that is held in shared memory."""
+    tensor = InferInput(name, list(shape), datatype)
+    if isinstance(values, Held):
+        return Input(tensor.set_shared_memory(values.region, values.byte_size, values.offset))
+    return Input(tensor.set_data_from_numpy(values, binary_data=True))
+
+
+def request_output(name: str, *, classification: int = 0, held: Held | None = None) -> Any:
+    """Return the request for one output, in binary, as so many classes, or into shared memory; a part of RequestedOutputs."""
+    output = InferRequestedOutput(name, binary_data=True, class_count=classification)
+    if held is not None:
+        output.set_shared_memory(held.region, held.byte_size, held.offset)
+    return output
+
+
 def request_outputs(names: Iterable[str]) -> RequestedOutputs:
     """Return the request for these outputs, in binary."""
     return RequestedOutputs(tuple(InferRequestedOutput(name, binary_data=True) for name in names))
 
 
-def encode_request(inputs: Iterable[Input], outputs: RequestedOutputs, request_id: str) -> tuple[bytes, int]:
+def encode_request(
+    inputs: Iterable[Input], outputs: RequestedOutputs, request_id: str, parameters: Mapping[str, Any] | None = None
+) -> tuple[bytes, int]:
     """Return the body of an inference request, and how many bytes of it are JSON."""
+    others = dict(parameters or {})
     body, json_bytes = InferenceServerClient.generate_request_body(
-        [tensor.encoded for tensor in inputs], outputs=outputs.encoded, request_id=request_id
+        [tensor.encoded for tensor in inputs],
+        outputs=outputs.encoded,
+        request_id=request_id,
+        priority=others.pop("priority", 0),
+        timeout=others.pop("timeout", None),
+        parameters=others,
     )
     return body, len(body) if json_bytes is None else json_bytes
 
@@ -96,21 +152,50 @@ def decode_answer(body: bytes, json_bytes: str | None, names: Iterable[str]) -> 
         NoInferenceAnswer: the body cannot be read as one.
     """
     try:
-        result = InferenceServerClient.parse_response_body(
-            body, header_length=None if json_bytes is None else int(json_bytes)
-        )
-        response = result.get_response()
-        found = [output["name"] for output in response.get("outputs", ())]
-        if len(set(found)) != len(found):
-            raise NoInferenceAnswer
-        return InferenceAnswer(
-            _text_or_none(response.get("id")),
-            _text_or_none(response.get("model_version")),
-            {name: _output(result, name) for name in names if name in found},
-        )
+        result, found = _parsed(body, json_bytes)
+        request_id, version = _about(result)
+        return InferenceAnswer(request_id, version, {name: _output(result, name) for name in names if name in found})
     except _WHAT_GARBAGE_RAISES as error:
         # Without its cause, whose words hold parts of the answer.
         raise NoInferenceAnswer(type(error).__name__) from None
+
+
+def decode_tensors(body: bytes, json_bytes: str | None) -> TensorAnswer:
+    """Return what an inference answered, with all of its outputs.
+
+    Raises:
+        NoInferenceAnswer: the body cannot be read as one.
+    """
+    try:
+        result, found = _parsed(body, json_bytes)
+        request_id, version = _about(result)
+        return TensorAnswer(request_id, version, {name: _tensor(result, name) for name in found})
+    except _WHAT_GARBAGE_RAISES as error:
+        raise NoInferenceAnswer(type(error).__name__) from None
+
+
+def _parsed(body: bytes, json_bytes: str | None) -> tuple[InferResult, list[str]]:
+    result = InferenceServerClient.parse_response_body(
+        body, header_length=None if json_bytes is None else int(json_bytes)
+    )
+    found = [output["name"] for output in result.get_response().get("outputs", ())]
+    if len(set(found)) != len(found):
+        raise NoInferenceAnswer
+    return result, found
+
+
+def _about(result: InferResult) -> tuple[str | None, str | None]:
+    response = result.get_response()
+    return _text_or_none(response.get("id")), _text_or_none(response.get("model_version"))
+
+
+def _tensor(result: InferResult, name: str) -> Tensor:
+    tensor = result.get_output(name)
+    datatype, shape = str(tensor["datatype"]), tuple(int(size) for size in tensor["shape"])
+    if "binary_data_size" in (tensor.get("parameters") or {}):
+        return Tensor(datatype, shape, array=result.as_numpy(name))
+    data = tensor.get("data")
+    return Tensor(datatype, shape, data=None if data is None else list(data))
 
 
 def _output(result: InferResult, name: str) -> Output:

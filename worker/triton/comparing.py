@@ -7,7 +7,15 @@ from typing import Final
 
 from settings.runtime import RuntimeConfig
 from worker.triton.description import ModelDescription, TensorDescription
-from worker.triton.model_contract import Comparison, ContractReport, FittedTensor, ModelContract, TensorPlan
+from worker.triton.generating import NOT_IN_JSON, RESERVED_INPUTS, RESERVED_OUTPUTS
+from worker.triton.model_contract import (
+    Comparison,
+    ContractReport,
+    FittedTensor,
+    JsonOption,
+    ModelContract,
+    TensorPlan,
+)
 from worker.triton.outputs import INTEGER_DATATYPES, OutputNames
 from worker.triton.values import DATATYPES, INTEGER_RANGES, DoesNotFit
 
@@ -30,20 +38,13 @@ def compare(public_name: str, config: RuntimeConfig, model: ModelDescription) ->
     )
 
 
-def version_missing(public_name: str, config: RuntimeConfig, versions: Sequence[str]) -> ContractReport:
-    """Return the report on a model that is there, but not in the configured version."""
-    comparison = Comparison(
-        "model_version", str(config.model_version), ", ".join(versions) or _NOTHING, "is not available"
-    )
-    return ContractReport(public_name, config.model_name, tuple(versions), (comparison,), None)
-
-
 @dataclass(slots=True)
 class _Comparing:
     """One comparison under way; ``found`` grows with each field that is looked at."""
 
     config: RuntimeConfig
     model: ModelDescription
+    by_generate: bool = False
     found: list[Comparison] = field(default_factory=list)
 
     def contract(self) -> ModelContract | None:
@@ -74,6 +75,8 @@ class _Comparing:
                 config.completion_tokens_output_name,
                 config.finish_reason_output_name,
             ),
+            json_options=_json_options(config),
+            transport="generate" if self.by_generate else "infer",
         )
 
     def _note(self, name: str, configured: object, actual: object, reason: str = "", *, is_doubt: bool = False) -> None:
@@ -86,11 +89,19 @@ class _Comparing:
             self._note("model_version", self.config.model_version, actual, "" if is_there else "is not available")
 
     def _transport(self) -> None:
-        if self.model.decoupled:
-            reason = "does not do: a decoupled model answers /generate only, which is not supported"
-            self._note("transport", self.config.transport, "a decoupled transaction policy", reason)
-        elif self.config.transport == "generate":
-            self._note("transport", self.config.transport, "/infer too", "is not supported: set infer or auto")
+        configured = self.config.transport
+        if self.model.decoupled and configured == "infer":
+            reason = "cannot run it: a decoupled model answers /generate alone"
+            self._note("transport", configured, "a decoupled transaction policy", reason)
+        self.by_generate = configured == "generate" or (configured == "auto" and self.model.decoupled)
+        if self.by_generate:
+            self._not_for_generate()
+
+    def _not_for_generate(self) -> None:
+        reserved = [tensor for tensor in self.model.inputs if tensor.name in RESERVED_INPUTS]
+        reserved += [tensor for tensor in self.model.outputs if tensor.name in RESERVED_OUTPUTS]
+        for tensor in reserved:
+            self._note("transport", "generate", f"{tensor.name} {tensor}", "has another meaning for a key of that name")
 
     def _input(
         self, name: str, tensor_name: str | None, datatypes: AbstractSet[str], *, is_list_too: bool = False
@@ -102,8 +113,13 @@ class _Comparing:
             self._note(name, tensor_name, _names(self.model.inputs), "is none of its inputs")
             return None
         plan = TensorPlan(tensor.name, tensor.datatype, tensor.shape)
-        self._note(name, tensor_name, tensor, _why_not(plan, datatypes, is_list_too=is_list_too))
+        why_not = _why_not(plan, datatypes, is_list_too=is_list_too) or self._not_in_json(tensor)
+        self._note(name, tensor_name, tensor, why_not)
         return plan
+
+    def _not_in_json(self, tensor: TensorDescription) -> str:
+        is_binary_only = self.by_generate and tensor.datatype in NOT_IN_JSON
+        return f"cannot be sent by /generate, which takes no {tensor.datatype}" if is_binary_only else ""
 
     def _max_tokens(self) -> TensorPlan | None:
         plan = self._input("max_tokens_input_name", self.config.max_tokens_input_name, INTEGER_DATATYPES)
@@ -129,7 +145,7 @@ class _Comparing:
         except DoesNotFit as problem:
             self._note(name, value, tensor, str(problem))
             return None
-        self._note(name, value, tensor)
+        self._note(name, value, tensor, self._not_in_json(tensor))
         return fitted
 
     def _inputs_without_a_source(self) -> None:
@@ -159,6 +175,15 @@ class _Comparing:
             self._note(name, tensor_name, tensor, f"is no {_kind(datatypes)} tensor", is_doubt=is_doubt)
         else:
             self._note(name, tensor_name, tensor)
+
+
+def _json_options(config: RuntimeConfig) -> dict[str, JsonOption] | None:
+    if config.options_json_parameters is None:
+        return None
+    return {
+        name: JsonOption(datatype.removesuffix("[]"), takes_list=datatype.endswith("[]"))
+        for name, datatype in config.options_json_parameters.items()
+    }
 
 
 def _why_not(plan: TensorPlan, datatypes: AbstractSet[str], *, is_list_too: bool) -> str:

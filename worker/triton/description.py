@@ -17,6 +17,7 @@ class TensorDescription:
     datatype: str
     shape: tuple[int, ...]
     optional: bool = False
+    is_batched: bool = False
 
     def __str__(self) -> str:
         return f"{self.datatype} [{','.join(map(str, self.shape))}]"
@@ -24,7 +25,10 @@ class TensorDescription:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What is known of a model. Only its configuration (``complete``) tells what is optional and what decoupled."""
+    """What is known of a model. Only its configuration (``complete``) tells what is optional, decoupled or batched.
+
+    Of a model with a ``max_batch_size`` the shapes begin with the batch, here of 1.
+    """
 
     name: str
     versions: tuple[str, ...]
@@ -32,6 +36,7 @@ class ModelDescription:
     outputs: tuple[TensorDescription, ...]
     decoupled: bool
     complete: bool
+    max_batch_size: int = 0
 
 
 class NotADescription(Exception):
@@ -84,10 +89,12 @@ class _ConfigTensor(_Read):
     data_type: str
     dims: tuple[int, ...]
     optional: bool = False
+    is_shape_tensor: bool = False
 
     def described(self, batch: tuple[int, ...]) -> TensorDescription:
         datatype = _DATATYPES.get(self.data_type, self.data_type.removeprefix("TYPE_"))
-        return TensorDescription(self.name, datatype, batch + self.dims, self.optional)
+        own_batch = () if self.is_shape_tensor else batch  # A tensor that says a shape is the same for a whole batch.
+        return TensorDescription(self.name, datatype, own_batch + self.dims, self.optional, bool(own_batch))
 
 
 class _TransactionPolicy(_Read):
@@ -119,6 +126,7 @@ class Config(_Read):
             outputs=tuple(tensor.described(batch) for tensor in self.output),
             decoupled=self.model_transaction_policy.decoupled,
             complete=True,
+            max_batch_size=self.max_batch_size,
         )
 
 

@@ -5,6 +5,7 @@ and since servers before 24.01 answer 400 to everything. A pattern stands for th
 says further on may hold a part of a prompt, and must not decide anything.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Container
@@ -79,6 +80,7 @@ def _says(name: str, error: type[JobError], *beginnings: str) -> Cause:
 
 
 _NAME: Final = r"'[^']*'"
+_DECOUPLED: Final = "decoupled model"
 
 CAUSES: Final = (
     # What Triton says, whatever status it comes with.
@@ -90,6 +92,14 @@ CAUSES: Final = (
         r"(?:Stub process is not healthy|Failed to obtain the health mutex)",
     ),
     _says("model exception", ModelException, r"Failed to process the request"),
+    _says(
+        "vLLM's engine dead",
+        ModelCrashed,
+        r"Error generating stream: (?:EngineCore encountered an issue\. See stack trace|Background loop (?:has errored|is (?:stopped|not running)))",
+    ),
+    _says("vLLM's exception", ModelException, r"Error generating stream: "),
+    _says("vLLM's engine ill", RuntimeUnavailable, r"Model is unavailable due to unhealthy vLLM engine"),
+    _says("adapter not loaded", InferenceRejected, r"LoRA (?:feature is not enabled|.{1,200} is not supported, we )"),
     _says("queue full", QueueFull, r"Exceeds maximum queue size"),
     _says("queue timeout", QueueFull, r"Request timeout expired"),
     _says(
@@ -107,7 +117,10 @@ CAUSES: Final = (
         rf"(?:unexpected|invalid) (?:shape|size) for input {_NAME}",
         rf"input byte size mismatch for input {_NAME}",
         rf"input {_NAME} has no shape",
+        rf"The schema can not convert input {_NAME}",
     ),
+    _says("input not in JSON", ContractMismatch, r"receiving B?FP?16 data via JSON is not supported"),
+    _says("input taken for a parameter", ContractMismatch, rf"parameter {_NAME} has invalid type"),
     _says("batch too big", ContractMismatch, r"inference request batch-size must be <="),
     _says("batch sizes differ", ContractMismatch, rf"input {_NAME} batch size does not match other inputs"),
     _says(
@@ -117,12 +130,19 @@ CAUSES: Final = (
     ),
     _says("unknown input or output", ContractMismatch, rf"unexpected inference (?:input|output) {_NAME}"),
     _says("stateful model", ContractMismatch, r"inference request to model .{1,200} must specify"),
-    _says(
-        "decoupled model", ContractMismatch, r"HTTP end point doesn't support models with decoupled transaction policy"
-    ),
+    _says(_DECOUPLED, ContractMismatch, r"HTTP end point doesn't support models with decoupled transaction policy"),
+    _says("shared memory too small", InferenceRejected, r"shared memory size specified with the request"),
     _says("restricted", ContractMismatch, r"This API is restricted"),
     _says("no such path", ContractMismatch, r"Not Found$", r"Method Not Allowed$"),
     _says("not parsed", InferenceRejected, r"failed to parse the request JSON buffer", r"Unable to parse"),
+    _says("too large", InferenceRejected, r"request (?:JSON )?size"),
+    _says("none or several answers", OutputInvalid, r"generate expects model to produce exactly 1 response"),
+    _says("output not in JSON", OutputInvalid, r"sending B?FP?16 data via JSON is not supported"),
+    _says(
+        "an output that has not its own size",
+        OutputInvalid,
+        r"(?:Failed to write 'data' field: )?output tensor shape does not match size of output for ",
+    ),
     # What the status says, where the text says nothing that is known.
     Cause("answered, but not as Triton does", OutputInvalid, statuses=range(200, 300)),
     Cause("redirected", ContractMismatch, statuses=range(300, 400)),
@@ -162,16 +182,28 @@ class NotTriton(Exception):
 
 def cause_of(status: int, text: str | None) -> Cause:
     """Return the row for an answer; ``text`` is Triton's own, None where the answer is not of Triton's form."""
-    beginning = None if text is None else _PREFIXES.sub("", text[:_LONGEST_TEXT_READ], count=1)
+    beginning = None if text is None else _beginning(text)
     return next(cause for cause in CAUSES if cause.covers(status, beginning))
 
 
-def error_from_answer(status: int, body: bytes) -> JobError:
-    """Return what an answer that is no inference's result means. Its text is in no part of the error."""
-    cause = cause_of(status, error_text(body))
+def error_from_answer(status: int, body: bytes, *, status_is_vague: bool = False) -> JobError:
+    """Return what an answer that is no inference's result means. Its text is in no part of the error.
+
+    With ``status_is_vague`` a 400 may be anything: Triton's own refusals have texts that are known, so a text that is not
+    known is what the model said.
+    """
+    text = error_text(body)
+    cause = cause_of(500 if status_is_vague and status == 400 and text is not None else status, text)
     error = cause.error(upstream_status=status)
     error.__cause__ = Refused(f"HTTP {status}: {cause.name}")
+    if isinstance(error, ModelException) and text is not None:
+        error.text_digest = _digest(_beginning(text))
     return error
+
+
+def is_decoupled(status: int, body: bytes) -> bool:
+    """Tell whether Triton refused to run the model by /infer, since it is a decoupled one."""
+    return status != 200 and cause_of(status, error_text(body)).name == _DECOUPLED
 
 
 def error_from_loss(failed: ExchangeFailed) -> JobError:
@@ -181,10 +213,19 @@ def error_from_loss(failed: ExchangeFailed) -> JobError:
     return error
 
 
+def _beginning(text: str) -> str:
+    """Return what is looked at: without the request's id, which differs within a batch."""
+    return _PREFIXES.sub("", text[:_LONGEST_TEXT_READ], count=1)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+
+
 def error_text(body: bytes) -> str | None:
     """Return the text of Triton's ``{"error": text}``, None where the body is nothing of that form."""
     try:
-        content = json.loads(body)
+        content = json.loads(body.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
     text = content.get("error") if isinstance(content, dict) else None

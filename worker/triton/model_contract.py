@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING, Literal
 
 from worker.triton.codec import TensorValue
 from worker.triton.description import VARIABLE
 from worker.triton.outputs import OutputNames
 from worker.triton.values import DoesNotFit, fitted_all
+
+if TYPE_CHECKING:
+    from worker.triton.tensor_contract import TensorContract
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,26 @@ class FittedTensor:
     shape: tuple[int, ...]
     values: tuple[TensorValue, ...]
 
+    @property
+    def plan(self) -> TensorPlan:
+        """Return the plan that these values fill."""
+        return TensorPlan(self.name, self.datatype, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOption:
+    """What a parameter's value must fit that goes into the JSON input."""
+
+    datatype: str
+    takes_list: bool
+
+    def check(self, value: object) -> None:
+        """Raise DoesNotFit where the value is of another kind or out of range."""
+        values = value if self.takes_list and isinstance(value, list) else [value]
+        if not values:
+            raise DoesNotFit("is empty")
+        fitted_all(self.datatype, values)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelContract:
@@ -82,6 +106,9 @@ class ModelContract:
     options: Mapping[str, TensorPlan]
     options_json: TensorPlan | None
     outputs: OutputNames
+    json_options: Mapping[str, JsonOption] | None = None
+    """What may go into the JSON input; None for any parameter, unchecked."""
+    transport: Literal["infer", "generate"] = "infer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +119,7 @@ class ContractReport:
     model_name: str
     versions: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
-    contract: ModelContract | None
+    contract: "ModelContract | TensorContract | None"
     from_metadata: bool = False
     """The model's configuration was refused: what is optional or decoupled is not known."""
 

@@ -1,7 +1,7 @@
 """What Triton says of itself and of its models. Nothing here runs a job."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -36,6 +36,43 @@ class IndexEntry(BaseModel):
 
 
 _INDEX: Final = TypeAdapter(tuple[IndexEntry, ...])
+
+
+class _Count(BaseModel):
+    count: int = 0
+
+
+class _Ended(BaseModel):
+    success: _Count = _Count()
+    fail: _Count = _Count()
+
+
+class _VersionStatistics(BaseModel):
+    inference_count: int = 0
+    last_inference: int = 0
+    inference_stats: _Ended = _Ended()
+
+
+class _Statistics(BaseModel):
+    model_stats: tuple[_VersionStatistics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a model has done since it was loaded, all of its versions together; ``last_inference_ms`` is Triton's own clock's.
+
+    A model whose process died goes on counting what it fails. Each of these only ever grows, until the model is loaded again.
+    """
+
+    inferences: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    last_inference_ms: int = 0
+
+    def is_behind(self, earlier: "Statistics") -> bool:
+        """Tell whether the model was loaded again, or its server started again, since ``earlier``."""
+        now, then = astuple(self), astuple(earlier)
+        return any(one < other for one, other in zip(now, then, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +135,24 @@ class TritonServer:
             return Config.read(_checked(config).body).described(metadata.versions)
         except NotADescription:
             raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
+
+    def statistics(self, model: ModelPath) -> Statistics:
+        """Return what a model has done since it was loaded.
+
+        Raises:
+            RuntimeUnavailable: it is not loaded, too.
+        """
+        body = self._answer(Request(f"{model}/stats")).body
+        try:
+            versions = _Statistics.model_validate_json(body).model_stats
+        except ValidationError:
+            raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
+        return Statistics(
+            inferences=sum(one.inference_count for one in versions),
+            succeeded=sum(one.inference_stats.success.count for one in versions),
+            failed=sum(one.inference_stats.fail.count for one in versions),
+            last_inference_ms=max((one.last_inference for one in versions), default=0),
+        )
 
     def versions(self, model_name: str) -> tuple[str, ...]:
         """Return the versions of a model that are loaded; none if it is not known."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from worker.triton.codec import TensorValue
 
-_LARGEST_FLOAT: Final = {
+LARGEST_FLOAT: Final = {
     "FP16": 65504.0,
     "BF16": struct.unpack(">f", b"\x7f\x7f\x00\x00")[0],
     "FP32": struct.unpack(">f", b"\x7f\x7f\xff\xff")[0],
@@ -19,7 +19,7 @@ INTEGER_RANGES: Final = {
     **{f"INT{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)},
 }
-DATATYPES: Final = frozenset({"BOOL", "BYTES", *_LARGEST_FLOAT, *INTEGER_RANGES})
+DATATYPES: Final = frozenset({"BOOL", "BYTES", *LARGEST_FLOAT, *INTEGER_RANGES})
 
 
 class DoesNotFit(Exception):
@@ -40,7 +40,7 @@ def fitted(datatype: str, value: object) -> TensorValue:
         return value
     if datatype in INTEGER_RANGES:
         return _integer(value, *INTEGER_RANGES[datatype])
-    return _float(value, _LARGEST_FLOAT[datatype])
+    return _float(value, LARGEST_FLOAT[datatype])
 
 
 def fitted_all(datatype: str, values: Sequence[object]) -> tuple[TensorValue, ...]:

@@ -1,0 +1,1 @@
+../../counts_batched/1/model.py

@@ -1,0 +1,1 @@
+../../llmapi/1/model.py

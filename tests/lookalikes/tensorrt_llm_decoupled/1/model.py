@@ -1,0 +1,1 @@
+../../tensorrt_llm/1/model.py

@@ -1,0 +1,94 @@
+"""What is known of the models that lines name: by a worker's configuration, and by what workers have registered."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+
+from settings.schema import Settings
+from tasks.reading import ModelLimits
+from worker.keys import Keys
+
+_MOST_REMEMBERED: Final = 1000
+"""Models; a file may name a new one in each line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What there is to know of a model before a job is sent; ``limits`` is None where the model is unknown."""
+
+    limits: ModelLimits | None = None
+    chat_template: str | None = None
+    takes_prompts: bool = True
+
+
+class Models:
+    """Cards by public name: the configuration's word where it has one, else what workers say in the registry.
+
+    ``met`` hears of each model that a line names for the first time.
+    """
+
+    def __init__(
+        self,
+        configured: Mapping[str, ModelCard],
+        registered: Callable[[str], ModelCard],
+        met: Callable[[str], None],
+    ) -> None:
+        self._configured = configured
+        self._registered = registered
+        self._met = met
+        self._known: dict[str, ModelCard] = {}
+
+    def card(self, model: str) -> ModelCard:
+        """Return what is known of a model. Raises what asking the registry raises."""
+        if model not in self._known:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[model] = self._found(model)
+            self._met(model)
+        return self._known[model]
+
+    def _found(self, model: str) -> ModelCard:
+        ours = self._configured.get(model)
+        if ours is not None and ours.chat_template is not None:
+            return ours
+        theirs = self._registered(model)
+        if ours is None:
+            return theirs
+        return ModelCard(ours.limits, theirs.chat_template, ours.takes_prompts)
+
+
+def cards_of(settings: Settings) -> dict[str, ModelCard]:
+    """Return the card of each model that the configuration declares."""
+    cards = {}
+    for model in settings.supported_models:
+        config = settings.runtime_for(model)
+        limits = ModelLimits(config.max_prompt_bytes, config.max_tokens_limit, config.parameters)
+        cards[model] = ModelCard(limits, config.chat_template, config.kind == "text")
+    return cards
+
+
+def registered_card(client: redis.Redis, keys: Keys, model: str) -> ModelCard:
+    """Return what workers have registered of a model (docs/wire-contract.md, section 5); an empty card where nothing."""
+    raw: Any = client.hget(keys.models, model)
+    try:
+        said = json.loads(raw) if raw else {}
+    except ValueError:
+        return ModelCard()
+    return _card(said) if isinstance(said, dict) and said else ModelCard()
+
+
+def _card(said: dict[str, Any]) -> ModelCard:
+    """Return the card that a registration holds; what is not as expected is taken as not said: workers check again."""
+    prompt_bytes, tokens, parameters = (
+        said.get(name) for name in ("max_prompt_bytes", "max_tokens_limit", "parameters")
+    )
+    limits = ModelLimits(
+        max_prompt_bytes=prompt_bytes if isinstance(prompt_bytes, int) else 1 << 30,
+        max_tokens_limit=tokens if isinstance(tokens, int) else None,
+        parameters=frozenset(map(str, parameters)) if isinstance(parameters, list) else None,
+    )
+    template = said.get("chat_template")
+    return ModelCard(limits, template if isinstance(template, str) else None, said.get("kind", "text") == "text")

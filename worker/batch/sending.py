@@ -1,0 +1,124 @@
+"""From the input to the queues: a line at a time, as many as the window has room for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from worker.batch.bad_line import BadLine
+from worker.batch.jobs import JobMaker, Planned, line_of
+from worker.batch.journal import Facts, Journal
+from worker.batch.lines import Record
+from worker.batch.post import Post
+from worker.batch.progress import Progress
+from worker.batch.result_lines import Written, failed, refused
+
+OUTCOME_UNKNOWN: Final = "outcome_unknown"
+"""The code of a line whose job was sent so long ago that Redis may have forgotten how it ended."""
+
+_LINES_AT_ONCE: Final = 250
+_BYTES_AT_ONCE: Final = 4 << 20
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some lines, read: those that have jobs, and the error lines of those that have none."""
+
+    planned: list[Planned] = field(default_factory=list)
+    ended: list[Written] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether these are enough for one round trip."""
+        return len(self.planned) + len(self.ended) >= _LINES_AT_ONCE or self.size >= _BYTES_AT_ONCE
+
+
+@dataclass(slots=True)
+class Sender:
+    """Sends the lines that are not done. ``facts`` is what the journal said at the start of this run.
+
+    ``is_stale``: jobs that were sent before it may have ended so long ago that Redis has forgotten them.
+    """
+
+    records: Iterator[Record]
+    maker: JobMaker
+    journal: Journal
+    facts: Facts
+    progress: Progress
+    post: Post
+    is_stale: bool = False
+    exhausted: bool = False
+    _mark: int = field(init=False)
+    _read: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._mark = self.facts.sent
+
+    def send_some(self) -> bool:
+        """Send what there is room for, up to one round trip of it; False if there was nothing to do."""
+        chunk = self._read_chunk()
+        # The bad lines first: nothing of them has to wait for Redis.
+        self.progress.end(chunk.ended)
+        if chunk.planned:
+            self._send(chunk.planned)
+        return bool(chunk.planned or chunk.ended)
+
+    def show_life(self, at_ms: int) -> None:
+        """Write down that the batch is being worked on, once that cannot hide how old its sent jobs are."""
+        if not self.is_stale or self._has_read_on():
+            self.journal.will_send(self._mark, at_ms)
+
+    def _has_read_on(self) -> bool:
+        return self.exhausted or self._read > self.facts.sent
+
+    def _read_chunk(self) -> Chunk:
+        chunk = Chunk()
+        window = self.progress.window
+        while window.room > 0 and not chunk.is_full:
+            record = next(self.records, None)
+            if record is None:
+                self.exhausted = True
+                break
+            self._read = record.number
+            if record.number not in self.progress.done:
+                self._plan(record, chunk)
+        return chunk
+
+    def _plan(self, record: Record, chunk: Chunk) -> None:
+        window = self.progress.window
+        try:
+            planned = self.maker.make(record)
+        except BadLine as bad:
+            line = line_of(self.facts.batch_id, record)
+            window.enter(line)
+            chunk.ended.append(refused(line, bad))
+        else:
+            window.enter(planned.line)
+            chunk.planned.append(planned)
+            chunk.size += planned.size
+
+    def _send(self, planned: list[Planned]) -> None:
+        at_ms = self.post.now_ms()
+        highest = planned[-1].line.number
+        again = self._without_a_trace([each for each in planned if each.line.number <= self.facts.sent])
+        first = [each for each in planned if each.line.number > self.facts.sent]
+        if highest > self._mark:
+            self._mark = highest
+            self.journal.will_send(highest, at_ms)
+        if again or first:
+            self.post.send([each.job for each in (*again, *first)], token=self.facts.batch_id, at_ms=at_ms)
+
+    def _without_a_trace(self, planned: list[Planned]) -> list[Planned]:
+        """Return those that an earlier run may have sent, and that have not ended; what has ended is for the collector."""
+        if not planned:
+            return []
+        standings = self.post.standings([each.line.job_id for each in planned])
+        pairs = zip(planned, standings, strict=True)
+        traceless = [each for each, standing in pairs if not standing.result_bytes and not standing.has_ended]
+        if not self.is_stale:
+            return traceless
+        self.progress.end([failed(each.line, OUTCOME_UNKNOWN, _UNKNOWN) for each in traceless])
+        return []
+
+
+_UNKNOWN: Final = "The job was sent long ago, and how it ended is no longer known: it was not run again. Send it in a new batch if it is worth that."

@@ -1,0 +1,70 @@
+"""How the worker and its models stand, as samples: the same words that its health key shows. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from worker.gate import Standing
+from worker.health import WorkerState
+from worker.metrics import families
+from worker.metrics.backlog import Backlog, Pool
+from worker.metrics.families import Family
+from worker.metrics.samples import Sample
+
+CIRCUIT_STATES: Final = ("closed", "open", "half_open")
+LIMITS: Final = ("slots", "requests", "tokens", "turn", "circuit", "probes", "paused")
+"""What can stand in the way of a claim."""
+
+CONSUMING: Final = frozenset({WorkerState.READY, WorkerState.DEGRADED})
+"""The states in which jobs of at least one model are taken."""
+
+
+def standing_samples(worker_id: str, health: Mapping[str, str]) -> Iterator[Sample]:
+    """Return what the fields of a health key say; before there are any, that the worker is starting."""
+    yield from _one_of(families.WORKER_STATE, (), tuple(WorkerState), health.get("state", WorkerState.STARTING))
+    if not health:
+        return
+    said = ("pool", "endpoint_id", "version", "config_digest")
+    yield Sample(families.WORKER_INFO, (worker_id, *(health.get(name, "") for name in said)), 1)
+    yield Sample(families.CONCURRENCY, (), float(health.get("concurrency", "nan")))
+    models: dict[str, Any] = json.loads(health.get("models", "{}"))
+    for model, its in models.items():
+        yield Sample(families.IN_FLIGHT, (model,), its.get("in_flight", 0))
+        yield from _one_of(families.MODEL_STATE, (model,), tuple(Standing), its.get("state"))
+        yield from _one_of(families.CIRCUIT_STATE, (model,), CIRCUIT_STATES, its.get("circuit"))
+        yield from _one_of(families.WAITS, (model,), LIMITS, its.get("waits"))
+
+
+def _one_of(family: Family, labels: tuple[str, ...], words: tuple[str, ...], word: str | None) -> Iterator[Sample]:
+    for each in words:
+        yield Sample(family, (*labels, each), int(each == word))
+
+
+def backlog_samples(pool: str, backlog: Backlog | None) -> Iterator[Sample]:
+    """Return what the last look at Redis found; where it was not answered nothing but that."""
+    yield Sample(families.REDIS_UP, (), int(backlog is not None))
+    if backlog is None:
+        return
+    for model, queue in backlog.queues.items():
+        yield Sample(families.QUEUE_JOBS, (model,), queue.jobs)
+        yield Sample(families.OLDEST_JOB_SECONDS, (model,), queue.oldest_ms / 1000)
+        yield Sample(families.MODEL_PAUSED, (model,), int(queue.is_paused))
+    yield Sample(families.WAITING_JOBS, (), backlog.waiting)
+    yield Sample(families.SETTLEMENTS, (), backlog.settlements)
+    yield Sample(families.DEAD_LETTER_ENTRIES, (), backlog.dead_letters)
+    yield from _pool_samples(pool, backlog.pool)
+
+
+def _pool_samples(name: str, pool: Pool) -> Iterator[Sample]:
+    requests = None if pool.requests_limit is None else pool.requests
+    for family, value in (
+        (families.POOL_SLOTS, pool.slots),
+        (families.POOL_SLOTS_LIMIT, pool.slots_limit),
+        (families.POOL_LEVEL, pool.level),
+        (families.POOL_REQUESTS, requests),
+        (families.POOL_REQUESTS_LIMIT, pool.requests_limit),
+        (families.POOL_TOKENS, pool.tokens),
+        (families.POOL_TOKENS_LIMIT, pool.tokens_limit),
+    ):
+        if value is not None:
+            yield Sample(family, (name,), value)

@@ -1,0 +1,154 @@
+"""The whole fleet at one time: workers, pools, models with what waits, and why."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from tasks import rfc3339
+from worker.backlog import Backlog, read_backlog
+from worker.explain import Reason, why
+from worker.fleet import Fleet, WorkerHealth, read_fleet
+from worker.fleet_views import CircuitView, ModelView, Pause, Runner
+from worker.keys import Keys
+from worker.pool_use import PoolUse, answered, ask_for_pool
+
+Endpoint = tuple[str, str]
+"""An endpoint_id and a Triton model of it: what a circuit is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What ``speedinfer status`` shows; models and pools by name."""
+
+    fleet: Fleet
+    models: tuple[ModelView, ...]
+    reasons: Mapping[str, Reason]
+    pools: tuple[PoolUse, ...]
+    backlog: Backlog
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What workers share: their pools by name, and the circuits that are not missing."""
+
+    pools: Mapping[str, PoolUse]
+    circuits: Mapping[Endpoint, CircuitView]
+
+
+def read_snapshot(client: redis.Redis, keys: Keys, also: Iterable[str] = ()) -> Snapshot:
+    """Return what is so now, of all models that are declared, served or paused, and of ``also``."""
+    fleet = read_fleet(client, keys)
+    declared, pauses = _registered(client, keys)
+    names = sorted({*fleet.models, *declared, *pauses, *also})
+    shared = _read_shared(client, keys, fleet)
+    backlog = read_backlog(client, keys, names, fleet.at_ms)
+    lost = tuple(worker.worker_id for worker in fleet.workers if not worker.is_live)
+    views = tuple(
+        ModelView(
+            model=name,
+            queued=backlog.queues[name].length,
+            oldest_ms=backlog.queues[name].oldest_ms,
+            runners=tuple(_runner(worker, name, shared) for worker in fleet.serving(name)),
+            pause=pauses.get(name),
+            lost=lost,
+        )
+        for name in names
+    )
+    reasons = {view.model: why(view, fleet.at_ms) for view in views}
+    return Snapshot(fleet, views, reasons, tuple(shared.pools.values()), backlog)
+
+
+def circuit_view(endpoint: Endpoint, fields: Mapping[str, str]) -> CircuitView:
+    """Return a circuit by the fields of its key."""
+    return CircuitView(
+        *endpoint,
+        state=fields.get("state") or "closed",
+        reason=fields.get("reason", ""),
+        failures=int(fields["failures"]) if fields.get("failures", "").isdigit() else 0,
+        opened_ms=_unix_ms(fields.get("opened_at")),
+        retry_ms=_unix_ms(fields.get("retry_at")),
+        forced=fields.get("forced", ""),
+        forced_reason=fields.get("forced_reason", ""),
+        forced_by=fields.get("forced_by", ""),
+    )
+
+
+def pause_of(raw: bytes | None) -> Pause:
+    """Return why a model is paused, by its entry in ``pauses``; without one, nothing is known."""
+    try:
+        said = json.loads(raw or b"null")
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        return Pause()
+    reason, by = (text if isinstance(text := said.get(name), str) else "" for name in ("reason", "by"))
+    return Pause(reason, by, _unix_ms(said.get("at")))
+
+
+def _registered(client: redis.Redis, keys: Keys) -> tuple[list[str], dict[str, Pause]]:
+    """Return the public names that are declared, and those that are paused."""
+    pipe = client.pipeline(transaction=False)
+    pipe.hkeys(keys.models)
+    pipe.smembers(keys.paused)
+    pipe.hgetall(keys.pauses)
+    declared, paused, pauses = pipe.execute()
+    return [name.decode() for name in declared], {name.decode(): pause_of(pauses.get(name)) for name in paused}
+
+
+def _read_shared(client: redis.Redis, keys: Keys, fleet: Fleet) -> _Shared:
+    live = [worker for worker in fleet.workers if worker.is_live]
+    pools = sorted({worker.pool for worker in live})
+    endpoints = sorted({_endpoint(worker, name) for worker in live for name in worker.models})
+    pipe = client.pipeline(transaction=False)
+    for pool in pools:
+        ask_for_pool(pipe, keys, pool, fleet.at_ms)
+    for endpoint in endpoints:
+        pipe.hgetall(keys.circuit(*endpoint))
+    replies = iter(pipe.execute() if live else [])
+    return _Shared(
+        {pool: answered(pool, (next(replies), next(replies), next(replies)), fleet.at_ms) for pool in pools},
+        {endpoint: circuit_view(endpoint, texts) for endpoint in endpoints if (texts := _texts(next(replies)))},
+    )
+
+
+def _runner(worker: WorkerHealth, model: str, shared: _Shared) -> Runner:
+    said = worker.model(model)
+    endpoint = _endpoint(worker, model)
+    # Workers of an earlier release know no circuits, and a closed one has no key for long.
+    circuit = shared.circuits.get(endpoint) or CircuitView(*endpoint, state=str(said.get("circuit") or "closed"))
+    return Runner(
+        worker_id=worker.worker_id,
+        state=worker.state,
+        in_flight=worker.number("in_flight"),
+        concurrency=worker.number("concurrency"),
+        runtime_endpoint=worker.fields.get("runtime_endpoint", ""),
+        pool=shared.pools[worker.pool],
+        circuit=circuit,
+        standing=str(said.get("state") or "ready"),
+        reason=_text(said.get("reason")),
+        cause=_text(said.get("cause")),
+        waits=_text(said.get("waits")),
+        model_in_flight=in_flight if isinstance(in_flight := said.get("in_flight"), int) else 0,
+    )
+
+
+def _endpoint(worker: WorkerHealth, model: str) -> Endpoint:
+    return worker.fields.get("endpoint_id", ""), str(worker.model(model).get("triton_model") or "")
+
+
+def _texts(raw: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode(errors="replace") for name, value in raw.items()}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _unix_ms(text: Any) -> int | None:
+    try:
+        return rfc3339.to_ms(rfc3339.parse(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,60 @@
+"""What a worker tells the outside of its work, where that is configured: metrics. Where it is not, nothing is made and nothing costs."""
+
+from collections.abc import Callable, Mapping
+
+from settings.schema import Settings
+from tasks.generate import Clock
+from worker.clock import RedisClock
+from worker.journals import Journal, Journals
+from worker.keys import Keys
+from worker.metrics.backlog import BacklogReader
+from worker.metrics.counters import Counters
+from worker.metrics.links import CountedLink
+from worker.metrics.service import Health, Metrics, Sources
+from worker.metrics.triton import triton_metrics_of
+from worker.redis_link import RedisLink
+
+
+class Telemetry:
+    """Stands between the parts of a worker and those who watch it."""
+
+    def __init__(self, settings: Settings, keys: Keys, clock: Clock, redis_clock: RedisClock) -> None:
+        """Make what is configured; nothing is served or sent yet."""
+        self.health: Health = dict
+        """Gives the fields of the worker's health key, once it has started."""
+        self._url = settings.redis_url.get_secret_value()
+        self._counters: Counters | None = None
+        self._metrics: Metrics | None = None
+        if settings.metrics_address is not None:
+            self._counters = Counters(settings.supported_models)
+            reader = BacklogReader(self.link(), keys, settings.supported_models, settings.pool_name, redis_clock)
+            triton = triton_metrics_of(settings, clock.monotonic_ms) if settings.pass_through_triton_metrics else None
+            sources = Sources(settings.worker_id, settings.pool_name, self._counters, reader, triton, self._health)
+            self._metrics = Metrics(settings.metrics_address, sources)
+
+    def link(self) -> RedisLink:
+        """Return a connection to Redis of its own, not connected yet."""
+        return RedisLink(self._url) if self._counters is None else CountedLink(self._url, self._counters.redis_errors)
+
+    def journal(self, tally: Journal) -> Journal:
+        """Return what is to be told of each job's end, the tally included."""
+        return tally if self._counters is None else Journals(tally, self._counters)
+
+    def start(self) -> tuple[Callable[[], None], ...]:
+        """Begin to tell; return the loops that are to be run meanwhile.
+
+        Raises:
+            AddressInUse: `metrics_address` cannot be listened on.
+        """
+        if self._metrics is None:
+            return ()
+        self._metrics.start()
+        return (self._metrics.run,)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _health(self) -> Mapping[str, str]:
+        return self.health()
