@@ -45,6 +45,7 @@ class Reception:
             rival=self._rival(known),
             alone=known.alone,
             attempts=known.attempts,
+            holds=known.holds,
         )
         outcome = self.end_unstarted(delivery)  # Before its bytes are read: they may be what kills.
         if claim.job_id is not None or outcome is not None:

@@ -37,6 +37,7 @@ from worker.reception import Reception
 from worker.recovery import Recovery
 from worker.redis_link import RedisUnavailable
 from worker.scripts import Scripts
+from worker.shares import Shares
 from worker.tally import Tally
 from worker.telemetry import Telemetry
 from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of, registration_of
@@ -195,7 +196,9 @@ class Runtime:
         )
         return Intake(
             committer=committer,
-            lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes),
+            lookout=Lookout(
+                self._takes_jobs_of, committer.is_told_of_pushes, Shares(kept=settings.gpu_pool.kept_slots)
+            ),
             reception=reception,
             gate=Observer(self._gate),
             journal=self._journal,

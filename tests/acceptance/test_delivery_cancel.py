@@ -53,7 +53,10 @@ def standing(
     """A worker with two slots for the whole module."""
     behind = models(**{"model-1": "text_generation", "faulty": "faulty"})
     retry = {"base_seconds": 0.5, "max_seconds": 0.5}
-    return standing_fleet.start(worker_id="standing", concurrency=2, lease_seconds=LEASE, retry=retry, **behind)
+    kept = {"kept_slots": {"acme/faulty": 0}}
+    return standing_fleet.start(
+        worker_id="standing", concurrency=2, lease_seconds=LEASE, retry=retry, gpu_pool=kept, **behind
+    )
 
 
 @pytest.fixture
