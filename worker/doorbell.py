@@ -23,14 +23,25 @@ _REFUSED_SECONDS: Final = 60.0
 log = structlog.get_logger()
 
 
+def _nobody(_: frozenset[str] | None) -> None:
+    pass
+
+
 class Doorbell:
     """Listens for pushes and calls ``ring`` with the models concerned, or with None when any may have been missed."""
 
-    def __init__(self, link: RedisLink, keys: Keys, ring: Callable[[frozenset[str] | None], None]) -> None:
-        """Keep the parts; nothing is connected yet."""
+    def __init__(
+        self,
+        link: RedisLink,
+        keys: Keys,
+        ring: Callable[[frozenset[str] | None], None],
+        changed: Callable[[frozenset[str] | None], None] = _nobody,
+    ) -> None:
+        """Keep the parts; nothing is connected yet. ``changed`` is called likewise with other keys that somebody asked to hear of."""
         self._link = link
         self._keys = keys
         self._ring = ring
+        self._changed = changed
         self.client_id: int | None = None
         """The connection that invalidations are to be sent to; None while there is none."""
 
@@ -39,7 +50,7 @@ class Doorbell:
         while True:
             try:
                 self._subscribe()
-                self._ring(None)
+                self._tell(None)
                 self._hear()
             except RedisUnavailable:
                 self.client_id = None
@@ -75,10 +86,15 @@ class Doorbell:
                 continue
             answered = True
             if message[0] == b"message":
-                self._ring(self._models(message[2]))
+                self._tell(message[2])
 
-    def _models(self, keys: list[bytes] | None) -> frozenset[str] | None:
+    def _tell(self, keys: list[bytes] | None) -> None:
         if keys is None:  # The server dropped all it knew, as after FLUSHALL.
-            return None
-        names = (key.decode(errors="replace") for key in keys)
-        return frozenset(self._keys.model_of(name) for name in names if self._keys.is_jobs(name))
+            self._ring(None)
+            self._changed(None)
+            return
+        names = [key.decode(errors="replace") for key in keys]
+        if models := frozenset(self._keys.model_of(name) for name in names if self._keys.is_jobs(name)):
+            self._ring(models)
+        if others := frozenset(name for name in names if not self._keys.is_jobs(name)):
+            self._changed(others)
