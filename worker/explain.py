@@ -129,8 +129,8 @@ def _out_of_order(runner: Runner) -> Reason:
 
 def _open_circuit(circuit: CircuitView, now_ms: int) -> str:
     name = f"the circuit of {circuit.triton_model} at {circuit.endpoint_id}"
-    if circuit.forced:
-        return f"{name} is forced {circuit.forced} by {circuit.forced_by or 'an operator'}: {circuit.forced_reason or 'no reason given'}"
+    if circuit.is_forced:
+        return f"{name} is forced open by {circuit.forced_by or 'an operator'}: {circuit.reason or 'no reason given'}"
     since = f" since {duration(now_ms - circuit.opened_ms)}" if circuit.opened_ms is not None else ""
     until = ""
     if circuit.retry_ms is not None:

@@ -41,6 +41,7 @@ from worker.telemetry import Telemetry
 from worker.terms import lease_terms, ledger_terms, ports_of, registration_of
 from worker.triton.adapter import TritonInference
 from worker.vitals import Vitals
+from worker.waits import Waits
 
 if TYPE_CHECKING:
     # Neither can be subscripted, or is needed, while the worker runs.
@@ -110,7 +111,7 @@ class Runtime:
         paused = self._heartbeat.paused_models
         vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, paused, self._circuits.states)
         self._telemetry.health = lambda: vitals.beat().fields
-        models = self._recovery.run, self._circuits.run
+        models = self._recovery.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *telling)
         self._greenlets = [gevent.spawn(part) for part in parts]
         self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))

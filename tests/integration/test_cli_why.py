@@ -171,7 +171,7 @@ def test_circuit_forced_open(valkey: redis.Redis, redis_url: str) -> None:
     """By whom and why."""
     worker(valkey)
     key = KEYS.circuit(ENDPOINT, TRITON_MODEL)
-    forced: dict[Any, Any] = {"state": "open", "forced": "open", "forced_reason": "new driver", "forced_by": "ops@host"}
+    forced: dict[Any, Any] = {"state": "open", "reason": "new driver", "forced": "open", "forced_by": "ops@host"}
     valkey.hset(key, mapping=forced)
     valkey.expire(key, 60)
     row = why(redis_url, "circuit")

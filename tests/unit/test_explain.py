@@ -151,9 +151,7 @@ def test_a_model_of_no_live_worker_is_said_so() -> None:
 
 def test_a_forced_circuit_says_by_whom() -> None:
     """And nothing of a time: it stays so until it is told otherwise."""
-    forced = CircuitView(
-        "triton:8000", "text_generation", "open", forced="open", forced_reason="new driver", forced_by="ops@host"
-    )
+    forced = CircuitView("triton:8000", "text_generation", "open", "new driver", is_forced=True, forced_by="ops@host")
     assert reason_of(runner(circuit=forced)).words == (
         "the circuit of text_generation at triton:8000 is forced open by ops@host: new driver (w-1)"
     )
