@@ -25,7 +25,7 @@ RULES: Final[dict[str, Any]] = {
 }
 
 
-def tensor(datatype: str, data: Any, shape: list[int] | None = None, **parameters: Any) -> dict[str, Any]:
+def tensor(datatype: str, data: Any, shape: list[Any] | None = None, **parameters: Any) -> dict[str, Any]:
     """Return an input of the echo: a row of values unless there is a shape; ``data`` None leaves it out."""
     content = {"name": f"IN_{datatype}", "datatype": datatype, "shape": [1, len(data)] if shape is None else shape}
     return {
