@@ -183,7 +183,7 @@ def _validated(content: dict[str, Any], queue_model: str, limits: Limits | None)
 
 def _within(limits: TensorLimits, job: TensorJob) -> TensorJob:
     unmapped = sorted(job.inference_parameters.keys() - limits.inference_parameters)
-    objections = [f"{_shown('inference parameter', name)} is not allowed" for name in unmapped]
+    objections = [f"{_shown('parameter', name)} is not allowed" for name in unmapped]
     objections += limits.objections(job)
     if objections:
         raise InvalidJob(_listed(objections))

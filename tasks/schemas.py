@@ -15,10 +15,14 @@ from pydantic_core import core_schema
 from tasks.entries import DeadLetterEntry, SettlementEntry
 from tasks.job import GenerateJob
 from tasks.result import GenerateResult
+from tasks.tensor_result import TensorResult
+from tasks.tensors import TensorJob
 
 PUBLISHED: Final[dict[str, tuple[str, type[BaseModel]]]] = {
     "job.json": ("SpeedInfer job", GenerateJob),
     "result.json": ("SpeedInfer result", GenerateResult),
+    "tensor-job.json": ("SpeedInfer tensor job", TensorJob),
+    "tensor-result.json": ("SpeedInfer tensor result", TensorResult),
     "settlement.json": ("SpeedInfer settlement entry", SettlementEntry),
     "dead-letter.json": ("SpeedInfer dead letter", DeadLetterEntry),
 }

@@ -10,6 +10,8 @@ from tasks.job import INT32_MAX, Addressed, Attended, GenerateJob
 
 MOST_DIMENSIONS: Final = 32
 BASE64: Final = "base64"
+TRITONS_OWN: Final = ("priority", "timeout")
+"""Inference parameters that Triton itself reads: integers."""
 
 # fmt: off
 Datatype = Literal[
@@ -27,6 +29,15 @@ def _of_64_bits(value: float | str) -> float | str:
         msg = "is no integer of 64 bits"
         raise ValueError(msg)
     return value
+
+
+def _as_triton_reads(parameters: dict[str, float | str]) -> dict[str, float | str]:
+    for name in TRITONS_OWN:
+        value = parameters.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            msg = f"{name} is no integer from 0"
+            raise ValueError(msg)
+    return parameters
 
 
 ParameterValue = Annotated[bool | int | float | str, AfterValidator(_of_64_bits)]
@@ -50,7 +61,7 @@ class InSharedMemory(_Part):
         if (self.shared_memory_region is None) != (self.shared_memory_byte_size is None) or (
             self.shared_memory_region is None and self.shared_memory_offset
         ):
-            msg = "has a part of a shared-memory region only: it takes shared_memory_region and shared_memory_byte_size"
+            msg = "takes shared_memory_region and shared_memory_byte_size together"
             raise ValueError(msg)
         return self
 
@@ -142,6 +153,7 @@ class _Tensors(_Part):
     inference_parameters: Annotated[
         dict[str, ParameterValue],
         Field(description="The request's parameters; each must be allowed by the model's configuration."),
+        AfterValidator(_as_triton_reads),
     ] = {}
 
 

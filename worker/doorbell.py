@@ -23,6 +23,10 @@ _REFUSED_SECONDS: Final = 60.0
 log = structlog.get_logger()
 
 
+def _nobody(_: frozenset[str] | None) -> None:
+    pass
+
+
 class Doorbell:
     """Listens for pushes and calls ``ring`` with the models concerned, or with None when any may have been missed."""
 
@@ -31,13 +35,13 @@ class Doorbell:
         link: RedisLink,
         keys: Keys,
         ring: Callable[[frozenset[str] | None], None],
-        on_news: Callable[[frozenset[str]], None] = lambda _: None,
+        changed: Callable[[frozenset[str] | None], None] = _nobody,
     ) -> None:
-        """Keep the parts; nothing is connected yet. ``on_news`` gets the names of other keys that jobs may have waited for."""
+        """Keep the parts; nothing is connected yet. ``changed`` is called likewise with other keys that somebody asked to hear of."""
         self._link = link
         self._keys = keys
         self._ring = ring
-        self._on_news = on_news
+        self._changed = changed
         self.client_id: int | None = None
         """The connection that invalidations are to be sent to; None while there is none."""
 
@@ -46,7 +50,7 @@ class Doorbell:
         while True:
             try:
                 self._subscribe()
-                self._ring(None)
+                self._tell(None)
                 self._hear()
             except RedisUnavailable:
                 self.client_id = None
@@ -87,9 +91,10 @@ class Doorbell:
     def _tell(self, keys: list[bytes] | None) -> None:
         if keys is None:  # The server dropped all it knew, as after FLUSHALL.
             self._ring(None)
+            self._changed(None)
             return
         names = [key.decode(errors="replace") for key in keys]
         if models := frozenset(self._keys.model_of(name) for name in names if self._keys.is_jobs(name)):
             self._ring(models)
-        if news := frozenset(name for name in names if self._keys.is_news(name)):
-            self._on_news(news)
+        if others := frozenset(name for name in names if not self._keys.is_jobs(name)):
+            self._changed(others)

@@ -1,7 +1,7 @@
 """Why jobs of a model wait, in words for people. Pure.
 
-Each worker that declares a model has one obstacle at most in the way of its jobs, the first of: it takes no jobs at all, it is out of
-order with this model, the circuit is open, a limit is reached. A model waits only while every one of its workers has one.
+Each worker that declares a model has one obstacle at most in the way of its jobs, the first of: it drains, the circuit is open, it is
+out of order with this model, it stands still, a limit is reached. A model waits only while every one of its workers has one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,17 +86,24 @@ def obstacle(runner: Runner, now_ms: int) -> Reason | None:
 def _obstacles(runner: Runner, now_ms: int) -> Iterator[Reason]:
     if runner.state == "draining":
         yield Reason(Kind.DRAINED, "draining, since it was told to stop")
+    if runner.circuit.state == health.OPEN:
+        yield Reason(Kind.CIRCUIT, "; ".join([_open_circuit(runner.circuit, now_ms), *_found_by_looks(runner)]))
     if runner.standing == Standing.STARTING:
         yield Reason(
             Kind.STARTING, f"starting: Triton at {runner.runtime_endpoint} has not answered for this model yet"
         )
     if runner.standing == Standing.PAUSED:
         yield _out_of_order(runner)
-    if runner.circuit.state == "open":
-        yield Reason(Kind.CIRCUIT, _open_circuit(runner.circuit, now_ms))
     if runner.state == "unavailable" and runner.standing == Standing.READY:
         yield Reason(Kind.STANDS_STILL, "has claimed nothing for a while, though it could: see its log")
     yield from _limits(runner)
+
+
+def _found_by_looks(runner: Runner) -> Iterator[str]:
+    """Yield what looks at the model find while its circuit is open, where that is more than what opened it."""
+    found = _out_of_order(runner) if runner.standing == Standing.PAUSED else None
+    if found is not None and found.kind in {Kind.NOT_READY, Kind.UNAVAILABLE, Kind.MISMATCH}:
+        yield found.words
 
 
 def _out_of_order(runner: Runner) -> Reason:
@@ -122,8 +129,8 @@ def _out_of_order(runner: Runner) -> Reason:
 
 def _open_circuit(circuit: CircuitView, now_ms: int) -> str:
     name = f"the circuit of {circuit.triton_model} at {circuit.endpoint_id}"
-    if circuit.forced:
-        return f"{name} is forced {circuit.forced} by {circuit.forced_by or 'an operator'}: {circuit.forced_reason or 'no reason given'}"
+    if circuit.is_forced:
+        return f"{name} is forced open by {circuit.forced_by or 'an operator'}: {circuit.reason or 'no reason given'}"
     since = f" since {duration(now_ms - circuit.opened_ms)}" if circuit.opened_ms is not None else ""
     until = ""
     if circuit.retry_ms is not None:

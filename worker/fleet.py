@@ -12,6 +12,9 @@ from worker.registration import BEATS_TO_LIVE
 
 ABLE_TO_WORK: Final = frozenset({"ready", "degraded"})
 
+_READ_AT_ONCE: Final = 50
+"""Health keys with hundreds of models are large: a worker that reads a whole fleet has jobs to run meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
@@ -86,12 +89,16 @@ def read_fleet(client: redis.Redis, keys: Keys) -> Fleet:
     pipe.zrange(keys.workers, 0, -1, withscores=True)
     now, beats = pipe.execute()
     at_ms = _ms(now)
-    for raw_id, _ in beats:
-        pipe.hgetall(keys.worker(raw_id.decode()))
-    health = [
-        WorkerHealth.of(raw_id.decode(), max(0, at_ms - int(beat)), fields)
-        for (raw_id, beat), fields in zip(beats, pipe.execute() if beats else [], strict=True)
-    ]
+    health: list[WorkerHealth] = []
+    for first in range(0, len(beats), _READ_AT_ONCE):
+        some = beats[first : first + _READ_AT_ONCE]
+        pipe = client.pipeline(transaction=False)
+        for raw_id, _ in some:
+            pipe.hgetall(keys.worker(raw_id.decode()))
+        health += [
+            WorkerHealth.of(raw_id.decode(), max(0, at_ms - int(beat)), fields)
+            for (raw_id, beat), fields in zip(some, pipe.execute(), strict=True)
+        ]
     return Fleet(at_ms, tuple(sorted(health, key=lambda worker: (not worker.is_live, worker.worker_id))))
 
 

@@ -11,7 +11,10 @@ from worker.pool_use import PoolUse
 
 @dataclass(frozen=True, slots=True)
 class CircuitView:
-    """A circuit as its key shows it; times in Redis' unix ms, None where they are not known."""
+    """A circuit as its key shows it; times in Redis' unix ms, None where they are not known.
+
+    ``reason`` is the code that opened it, or the words of the operator who forced it.
+    """
 
     endpoint_id: str
     triton_model: str
@@ -20,8 +23,7 @@ class CircuitView:
     failures: int = 0
     opened_ms: int | None = None
     retry_ms: int | None = None
-    forced: str = ""
-    forced_reason: str = ""
+    is_forced: bool = False
     forced_by: str = ""
 
 

@@ -1,6 +1,9 @@
-"""Which models this worker takes jobs of. A model that is out of order here is paused, so its jobs stay in their queue.
+"""Which models this worker takes jobs of. A model that is out of order here is shut, so its jobs stay in their queue.
 
-A pause ends only after the model's readiness and its contract were looked at and passed. Pauses grow while a model keeps failing,
+Here stands what this worker alone knows: what its looks at the model gave, and that Triton's queue is full. What all workers of
+the endpoint know stands in the model's circuit (worker/circuit.py), which shuts the gate while it is open.
+
+A gate opens only after the model's readiness and its contract were looked at and passed. Pauses grow while a model keeps failing,
 with jitter, so that workers do not come back as one.
 """
 
@@ -11,13 +14,20 @@ from typing import Final
 
 import structlog
 
-from tasks.errors import Again, ErrorCode, JobError, ModelCrashed, ModelNotReady, QueueFull
+from tasks.errors import ContractMismatch, ErrorCode, JobError, ModelNotReady, QueueFull
 from tasks.generate import Clock
 
 FIRST_PAUSE_MS: Final = 250.0
 LONGEST_PAUSE_MS: Final = 5_000.0
-LONGEST_CRASH_PAUSE_MS: Final = 60_000.0
-"""A look cannot tell whether a dead model's process is back, so each pause ends with a job at stake."""
+
+FIRST_LOOK_MS: Final = 250.0
+"""How soon a model is looked at whose circuit has opened, at the latest: what it was like then is what its return is told by."""
+
+BETWEEN_LOOKS_MS: Final = 1_000.0
+"""How often a model is looked at while its circuit is not closed: three quarters to five quarters of this."""
+
+_MS_A_LOOK: Final = 20.0
+"""One worker's looks are no closer: hundreds of models that went away with their server are looked at less often each."""
 
 log = structlog.get_logger()
 
@@ -40,13 +50,26 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """A model's standing; ``look_at_ms`` (monotonic) is when it is looked at next, ``strikes`` the failures in a row."""
+    """A model's standing; ``look_at_ms`` (monotonic) is when it is looked at next, ``strikes`` the failures in a row.
+
+    ``held`` says that its circuit shuts it whatever looks give, ``held_for`` what opened that, and ``passed`` whether the last look
+    since then passed. ``watched`` says that it is looked at whatever its standing.
+    """
 
     standing: Standing = Standing.STARTING
     reason: ErrorCode | None = None
     strikes: int = 0
     look_at_ms: float = 0.0
     cause: Cause | None = None
+    held: bool = False
+    held_for: ErrorCode | None = None
+    passed: bool = False
+    watched: bool = False
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether looks at it are of use."""
+        return self.watched or (self.standing is not Standing.READY and not self.held)
 
 
 def cause_of(error: JobError) -> Cause | None:
@@ -61,14 +84,11 @@ def cause_of(error: JobError) -> Cause | None:
 
 def paused(state: ModelState, reason: ErrorCode, now_ms: float, draw: Callable[[], float]) -> ModelState:
     """Return the state after one more failure: half to all of a doubling pause."""
-    longest = LONGEST_CRASH_PAUSE_MS if reason is ErrorCode.RUNTIME_MODEL_CRASHED else LONGEST_PAUSE_MS
-    bound = min(longest, FIRST_PAUSE_MS * 2.0 ** min(state.strikes, 16))
-    return ModelState(Standing.PAUSED, reason, state.strikes + 1, now_ms + bound * (0.5 + draw() / 2))
-
-
-def _is_out_of_order(error: JobError) -> bool:
-    """Tell whether an error is the model's state. A dead model process goes on calling itself ready, and fails whoever is sent."""
-    return error.again is Again.WHEN_RECOVERED or isinstance(error, ModelCrashed)
+    bound = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2.0 ** min(state.strikes, 16))
+    look_at_ms = now_ms + bound * (0.5 + draw() / 2)
+    return replace(
+        state, standing=Standing.PAUSED, reason=reason, cause=None, strikes=state.strikes + 1, look_at_ms=look_at_ms
+    )
 
 
 class ModelGate:
@@ -92,49 +112,90 @@ class ModelGate:
         return self._states
 
     def observe(self, model: str, error: JobError | None) -> None:
-        """Learn how an inference ended."""
+        """Learn how an inference ended. What counts for the circuit is the circuit's, but for a contract that does not fit here."""
         state = self._states.get(model)
         if state is None:
             return
-        if error is not None and _is_out_of_order(error):
-            self._pause(model, state, error)
+        if isinstance(error, (QueueFull, ModelNotReady, ContractMismatch)):
+            self.pause(model, error)
         elif error is None and state.strikes and state.standing is Standing.READY:
             self._states[model] = replace(state, strikes=0)
+
+    def pause(self, model: str, error: JobError) -> None:
+        """Take no jobs of the model until a pause is over and a look has passed."""
+        state = self._states[model]
+        if state.standing is not Standing.PAUSED or state.look_at_ms <= self._clock.monotonic_ms():
+            # Of many inferences that fail together, only the first makes the pause longer.
+            self._fail(model, paused(state, error.code, self._clock.monotonic_ms(), self._draw), error)
+
+    def hold(self, model: str, reason: ErrorCode | None, *, watched: bool) -> None:
+        """Take no jobs of the model until it is let go: its circuit has opened. It is looked at meanwhile if it is ``watched``."""
+        state = self._states[model]
+        standing = state.standing if state.standing is Standing.STARTING else Standing.PAUSED
+        look_at_ms = self._clock.monotonic_ms() + FIRST_LOOK_MS * self._draw()
+        held = replace(state, standing=standing, reason=reason, cause=None, look_at_ms=look_at_ms)
+        self._states[model] = replace(held, held=True, held_for=reason, passed=False, watched=watched)
+        self._on_change()
+
+    def let_go(self, model: str, *, watched: bool) -> None:
+        """Take jobs of the model again as far as looks have passed since it was held; looks go on while it is ``watched``."""
+        state = replace(self._states[model], watched=watched)
+        if state.held:
+            state = replace(state, held=False, held_for=None)
+            if state.passed:
+                self._open(model, state)
+                return
+            state = replace(state, look_at_ms=self._clock.monotonic_ms())
+        self._states[model] = state
+        self._on_change()
 
     def due(self) -> list[str]:
         """Return the models that are to be looked at now."""
         now_ms = self._clock.monotonic_ms()
-        return [
-            model
-            for model, state in self._states.items()
-            if state.standing is not Standing.READY and state.look_at_ms <= now_ms
-        ]
+        return [model for model, state in self._states.items() if state.is_looked_at and state.look_at_ms <= now_ms]
 
     def next_look_ms(self, apart_from: Collection[str] = ()) -> float | None:
         """Return how long until a model, ``apart_from`` some, is to be looked at, None where none is."""
         looks = [
-            state.look_at_ms
-            for model, state in self._states.items()
-            if state.standing is not Standing.READY and model not in apart_from
+            state.look_at_ms for model, state in self._states.items() if state.is_looked_at and model not in apart_from
         ]
         return max(0.0, min(looks) - self._clock.monotonic_ms()) if looks else None
 
     def looked_at(self, model: str, error: JobError | None) -> None:
         """Learn what a look at the model's readiness and contract gave."""
-        state = self._states[model]
+        state = replace(self._states[model], passed=error is None)
+        now_ms = self._clock.monotonic_ms()
+        if state.watched:
+            state = replace(state, look_at_ms=now_ms + self._between_looks_ms())
         if error is not None:
-            self._pause(model, state, error)
+            longer = paused(state, error.code, now_ms, self._draw)
+            self._fail(model, replace(longer, look_at_ms=state.look_at_ms) if state.watched else longer, error)
+        elif state.held:
+            self._set(model, replace(state, standing=Standing.PAUSED, reason=state.held_for, cause=None))
         elif state.standing is not Standing.READY:
-            self._states[model] = ModelState(Standing.READY, strikes=state.strikes)
-            log.info("model.opened", model=model)
-            self._on_change()
+            self._open(model, state)
+        else:
+            self._states[model] = state
 
-    def _pause(self, model: str, state: ModelState, error: JobError) -> None:
-        if state.standing is Standing.PAUSED and state.look_at_ms > self._clock.monotonic_ms():
-            return  # Of many inferences that fail together, only the first makes the pause longer.
-        cause = cause_of(error)
-        self._states[model] = replace(paused(state, error.code, self._clock.monotonic_ms(), self._draw), cause=cause)
-        if (state.standing, state.reason, state.cause) != (Standing.PAUSED, error.code, cause):
+    def _between_looks_ms(self) -> float:
+        watched = sum(state.watched for state in self._states.values())
+        return max(BETWEEN_LOOKS_MS, _MS_A_LOOK * watched) * (0.75 + self._draw() / 2)
+
+    def _open(self, model: str, state: ModelState) -> None:
+        self._states[model] = replace(state, standing=Standing.READY, reason=None, cause=None)
+        log.info("model.opened", model=model)
+        self._on_change()
+
+    def _fail(self, model: str, state: ModelState, error: JobError) -> None:
+        state = replace(state, cause=cause_of(error))
+        if self._set(model, state):
             status = error.upstream_status
-            log.warning("model.paused", model=model, code=error.code, cause=cause, upstream_status=status)
-            self._on_change()
+            log.warning("model.paused", model=model, code=error.code, cause=state.cause, upstream_status=status)
+
+    def _set(self, model: str, state: ModelState) -> bool:
+        """Tell whether its standing, or what it stands for, has changed."""
+        before, self._states[model] = self._states[model], state
+        if (before.standing, before.reason, before.cause) == (state.standing, state.reason, state.cause):
+            return False
+        self._on_change()
+        return True

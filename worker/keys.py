@@ -25,7 +25,7 @@ key, after the namespace               type    lives                   written b
 ``declared``                           zset    registry                workers                    workers
 ``paused``                             set     registry                operators                  workers, operators
 ``pauses``                             hash    registry                operators                  operators
-``explained``                          string  50 seconds              workers                    workers
+``explained``                          string  1 minute                workers                    workers
 ``circuit:<endpoint_id>:<model_name>`` hash    1 day, or while forced  workers, operators         workers, operators
 ``pool:<name>``                        hash    1 day after a claim     workers                    workers, operators
 ``pool:<name>:slots``                  zset    while there are slots   workers                    workers, operators

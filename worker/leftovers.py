@@ -1,10 +1,10 @@
 """Slots that stay taken after their jobs have ended, since Triton may be busy with them still, and what frees them early."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tasks.delivery import Delivery, Outcome, Retry, Settlement
-from tasks.errors import ModelCrashed
+from tasks.delivery import Delivery, Outcome, Retry, Return, Settlement
+from tasks.errors import ModelCrashed, ServerAway
 from worker.exchange import Run
 from worker.outcomes import became_of
 
@@ -19,18 +19,21 @@ class Leftovers:
 
     def note(self, delivery: Delivery, outcome: Outcome) -> None:
         """Learn how a delivery ended. A dead process has ended all that ran in it."""
+        if isinstance(outcome, Return) and isinstance(outcome.error, ServerAway):
+            self.server_is_away()
         if not isinstance(outcome, (Settlement, Retry)):
             return
         model = delivery.queue_model
         if isinstance(outcome.error, ModelCrashed):
-            self.are_over([model])
+            self._freed += self._slots.pop(model, [])
         elif delivery.holds and became_of(outcome) is Run.ON:
             self._slots.setdefault(model, []).append(f"{model}\n{self.incarnation()}/{delivery.tag}")
 
-    def are_over(self, models: Iterable[str]) -> None:
-        """Learn that nothing of these models runs any more: their server refuses connections, or their process is dead."""
-        for model in models:
-            self._freed += self._slots.pop(model, [])
+    def server_is_away(self) -> None:
+        """Learn that nothing runs any more: the server refuses connections."""
+        for slots in self._slots.values():
+            self._freed += slots
+        self._slots.clear()
 
     def freed(self) -> tuple[str, ...]:
         """Return, once, the slots that are to be given back."""

@@ -1,27 +1,30 @@
-"""Tells those who have to know how a job's inference ended."""
+"""Tells the circuits how a job's inference ended."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome
-from tasks.errors import JobError
-
-
-class Gate(Protocol):
-    """Learns how inferences end."""
-
-    def observe(self, model: str, error: JobError | None) -> None:
-        """Learn how an inference ended."""
-        ...
+from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Settlement
+from worker.circuits import Circuits
+from worker.observation import Observation
+from worker.outcomes import last_attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Tells the gate."""
+    """Makes an observation of each outcome that says something of its model."""
 
-    gate: Gate
+    circuits: Circuits
 
     def observe(self, delivery: Delivery, outcome: Outcome) -> None:
         """Learn how a delivery ended."""
-        if not isinstance(outcome, (DeadLetter, Duplicate)):
-            self.gate.observe(delivery.queue_model, outcome.error)
+        if isinstance(outcome, (DeadLetter, Duplicate)):
+            return
+        attempt = None if _ended_unstarted(outcome) else last_attempt(outcome)
+        inference_ms = None if attempt is None else attempt.inference_ms
+        tenant = outcome.identity.tenant
+        model, claimed_at_ms = delivery.queue_model, delivery.claimed_at_ms
+        self.circuits.observe(Observation(model, claimed_at_ms, outcome.error, tenant, inference_ms))
+
+
+def _ended_unstarted(outcome: Outcome) -> bool:
+    """Tell whether a job was settled without a run: its last attempt is an earlier one's."""
+    return isinstance(outcome, Settlement) and outcome.error is not None and not outcome.error.may_have_run

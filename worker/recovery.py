@@ -20,10 +20,17 @@ log = structlog.get_logger()
 class Recovery:
     """Looks when the gate says it is time; ``look`` raises a JobError for a model that cannot run jobs."""
 
-    def __init__(self, gate: ModelGate, look: Callable[[str], None], on_open: Callable[[], None]) -> None:
-        """Keep the parts; ``on_open`` is called when a model was opened."""
+    def __init__(
+        self,
+        gate: ModelGate,
+        look: Callable[[str], None],
+        learn: Callable[[str, JobError | None], None],
+        on_open: Callable[[], None],
+    ) -> None:
+        """Keep the parts; ``learn`` is told what each look gave, ``on_open`` is called after one at a model that is open."""
         self._gate = gate
         self._look = look
+        self._learn = learn
         self._on_open = on_open
         self._pool = gevent.pool.Pool(_LOOKS_AT_ONCE)
         self._looking: set[str] = set()
@@ -61,8 +68,8 @@ class Recovery:
         except Exception:  # The periodic loop: a fault in a look must not end all looks
             log.exception("model.look_failed", model=model)
             error = InternalError()
+        self._learn(model, error)
         self._looking.discard(model)
-        self._gate.looked_at(model, error)
         if self._gate.is_open(model):
             self._on_open()
         self._changed.set()

@@ -14,10 +14,13 @@ from settings.schema import Settings
 from tasks.delivery import Delivery
 from tasks.generate import end_unstarted, generate
 from worker import ledger
+from worker.circuit_sync import CircuitSync
+from worker.circuits import Circuits
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.crew import break_off
 from worker.doorbell import Doorbell
+from worker.entering import enter
 from worker.gate import ModelGate
 from worker.health import Load
 from worker.heartbeat import Heartbeat
@@ -28,10 +31,8 @@ from worker.lease_keeper import LeaseEvents, LeaseKeeper
 from worker.ledger import Ledger
 from worker.leftovers import Leftovers
 from worker.lookout import SWEEP_MS, Lookout
-from worker.looks import Looks
 from worker.observer import Observer
 from worker.outcomes import drained
-from worker.pool import enter_pool
 from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
@@ -40,9 +41,10 @@ from worker.scripts import Scripts
 from worker.shares import Shares
 from worker.tally import Tally
 from worker.telemetry import Telemetry
-from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of, registration_of
+from worker.terms import lease_terms, ledger_terms, ports_of, registration_of
 from worker.triton.adapter import TritonInference
 from worker.vitals import Vitals
+from worker.waits import Waits
 
 if TYPE_CHECKING:
     # Neither can be subscripted, or is needed, while the worker runs.
@@ -56,7 +58,6 @@ _LAST_COMMIT_SECONDS: Final = 5.0
 _LATE_ANSWER_SECONDS: Final = 0.5
 """How long inferences go on whose lease was lost."""
 
-_REDIS_LOOK_SECONDS: Final = 0.5
 _STOOD_STILL_MS: Final = 3 * SWEEP_MS
 """How old the last exchange may be in a worker that consumes: there is one in each sweep at least."""
 
@@ -80,11 +81,12 @@ class Runtime:
         self._tally = Tally(self._redis_clock)
         self._journal = self._telemetry.journal(self._tally)
         self._gate = ModelGate(settings.supported_models, self._clock, self._draw, self._standing_changed)
-        self._pool_link = self._telemetry.link()
-        self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, lambda _: self.intake.wake())
+        link, clocks = self._telemetry.link(), (self._clock, self._redis_clock)
+        sync = CircuitSync.of(settings, self.keys, link, lambda: self._doorbell.client_id, clocks, self._draw)
+        self._circuits = Circuits.of(settings, self._gate, self._inference, sync)
+        self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, self._changed)
         self.intake = self._make_intake()
-        looks = Looks(self._inference.model_ready, self._inference.check)
-        self._recovery = Recovery(self._gate, looks.look, self.intake.wake)
+        self._recovery = Recovery(self._gate, self._circuits.look, self._circuits.looked_at, self.intake.wake)
         registration = registration_of(settings, self._ports)
         self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
         events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
@@ -105,20 +107,21 @@ class Runtime:
             AddressInUse: `metrics_address` cannot be listened on.
             WorkerIdTaken: another live process runs under this worker_id.
         """
-        telling, self.intake.slots = self._telemetry.start(), slots
+        settings, telling, self.intake.slots = self.settings, self._telemetry.start(), slots
         self.intake.lookout.shares.slots = slots
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
-        self._enter()
-        process = this_process(self.settings, self._redis_clock.now())
+        enter(self._lease, self._heartbeat, settings.redis_address, lambda: not self._draining)
+        process = this_process(settings, self._redis_clock.now())
         paused = self._heartbeat.paused_models
-        vitals = Vitals(self.settings, process, self._tally, self._gate.states, self._load, paused)
+        vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, paused, self._circuits.states)
         self._telemetry.health = lambda: vitals.beat().fields
-        parts = (self._lease.run, self._doorbell.listen, self.intake.run, self._recovery.run, *telling)
+        models = self._recovery.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
+        parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *telling)
         self._greenlets = [gevent.spawn(part) for part in parts]
         self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))
         for part in self._greenlets:
             part.link_exception(self._lose_part)
-        log.info("worker.started", models=list(self.settings.supported_models), concurrency=slots)
+        log.info("worker.started", models=list(settings.supported_models), concurrency=slots)
 
     def perform(self, delivery: Delivery) -> None:
         """Run one delivery to its outcome and hand that in; a greenlet that is killed hands in nothing."""
@@ -200,7 +203,7 @@ class Runtime:
                 self._takes_jobs_of, committer.is_told_of_pushes, Shares(kept=settings.gpu_pool.kept_slots)
             ),
             reception=reception,
-            gate=Observer(self._gate),
+            gate=Observer(self._circuits),
             journal=self._journal,
             clock=self._clock,
             redis_clock=self._redis_clock,
@@ -227,6 +230,7 @@ class Runtime:
 
     def _standing_changed(self) -> None:
         self._recovery.look_again()
+        self.intake.wake()
         self._heartbeat.beat_soon()
 
     def _takes_jobs_of(self, model: str) -> bool:
@@ -242,19 +246,3 @@ class Runtime:
             consuming=self._clock.monotonic_ms() - self.intake.exchanged_ms < _STOOD_STILL_MS,
             by_model=Counter(delivery.queue_model for delivery in held),
         )
-
-    def _enter(self) -> None:
-        """Take the lease and learn Redis' time, before anything is written with either."""
-        told = False
-        while not self._draining:
-            try:
-                self._heartbeat.sync_clock()
-                self._lease.enter()
-                enter_pool(self._pool_link, self.keys, pool_terms(self.settings), self.settings.worker_id)
-            except RedisUnavailable as error:
-                if not told:
-                    log.warning("redis.was_awaited", address=self.settings.redis_address, reason=str(error))
-                told = True
-                gevent.sleep(_REDIS_LOOK_SECONDS)
-            else:
-                return

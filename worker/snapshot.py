@@ -9,6 +9,8 @@ import redis
 
 from tasks import rfc3339
 from worker.backlog import Backlog, read_backlog
+from worker.circuit import Circuit
+from worker.circuit_record import from_fields
 from worker.explain import Reason, why
 from worker.fleet import Fleet, WorkerHealth, read_fleet
 from worker.fleet_views import CircuitView, ModelView, Pause, Runner
@@ -61,18 +63,17 @@ def read_snapshot(client: redis.Redis, keys: Keys, also: Iterable[str] = ()) -> 
     return Snapshot(fleet, views, reasons, tuple(shared.pools.values()), backlog)
 
 
-def circuit_view(endpoint: Endpoint, fields: Mapping[str, str]) -> CircuitView:
-    """Return a circuit by the fields of its key."""
+def circuit_view(endpoint: Endpoint, circuit: Circuit) -> CircuitView:
+    """Return what status shows of a circuit."""
     return CircuitView(
         *endpoint,
-        state=fields.get("state") or "closed",
-        reason=fields.get("reason", ""),
-        failures=int(fields["failures"]) if fields.get("failures", "").isdigit() else 0,
-        opened_ms=_unix_ms(fields.get("opened_at")),
-        retry_ms=_unix_ms(fields.get("retry_at")),
-        forced=fields.get("forced", ""),
-        forced_reason=fields.get("forced_reason", ""),
-        forced_by=fields.get("forced_by", ""),
+        state=circuit.state,
+        reason=circuit.reason,
+        failures=circuit.row.total,
+        opened_ms=circuit.opened_ms,
+        retry_ms=circuit.retry_ms,
+        is_forced=circuit.forced,
+        forced_by=circuit.by,
     )
 
 
@@ -110,7 +111,7 @@ def _read_shared(client: redis.Redis, keys: Keys, fleet: Fleet) -> _Shared:
     replies = iter(pipe.execute() if live else [])
     return _Shared(
         {pool: answered(pool, (next(replies), next(replies), next(replies)), fleet.at_ms) for pool in pools},
-        {endpoint: circuit_view(endpoint, texts) for endpoint in endpoints if (texts := _texts(next(replies)))},
+        {endpoint: circuit_view(endpoint, from_fields(raw)) for endpoint in endpoints if (raw := next(replies))},
     )
 
 
@@ -137,10 +138,6 @@ def _runner(worker: WorkerHealth, model: str, shared: _Shared) -> Runner:
 
 def _endpoint(worker: WorkerHealth, model: str) -> Endpoint:
     return worker.fields.get("endpoint_id", ""), str(worker.model(model).get("triton_model") or "")
-
-
-def _texts(raw: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {name.decode(): value.decode(errors="replace") for name, value in raw.items()}
 
 
 def _text(value: Any) -> str | None:

@@ -7,11 +7,11 @@ from tasks.generate import Clock
 from worker.clock import RedisClock
 from worker.journals import Journal, Journals
 from worker.keys import Keys
-from worker.metrics.backlog import BacklogReader
 from worker.metrics.counters import Counters
 from worker.metrics.links import CountedLink
 from worker.metrics.service import Health, Metrics, Sources
 from worker.metrics.triton import triton_metrics_of
+from worker.metrics.watch import Watch
 from worker.redis_link import RedisLink
 
 
@@ -27,9 +27,9 @@ class Telemetry:
         self._metrics: Metrics | None = None
         if settings.metrics_address is not None:
             self._counters = Counters(settings.supported_models)
-            reader = BacklogReader(self.link(), keys, settings.supported_models, settings.pool_name, redis_clock)
+            watch = Watch(self.link(), keys, settings.supported_models, settings.pool_name, redis_clock)
             triton = triton_metrics_of(settings, clock.monotonic_ms) if settings.pass_through_triton_metrics else None
-            sources = Sources(settings.worker_id, settings.pool_name, self._counters, reader, triton, self._health)
+            sources = Sources(settings.worker_id, settings.pool_name, self._counters, watch, triton, self._health)
             self._metrics = Metrics(settings.metrics_address, sources)
 
     def link(self) -> RedisLink:

@@ -8,6 +8,7 @@ from tasks.generate import Clock, Inference, Ports
 from tasks.reading import Limits, ModelLimits
 from tasks.retry import RetryPolicy
 from tasks.tensor_limits import TensorLimits
+from worker.circuit import CircuitTerms
 from worker.health import declarations
 from worker.lease_keeper import LeaseTerms
 from worker.ledger_terms import LedgerTerms, ModelTerms, PoolTerms
@@ -67,6 +68,21 @@ def lease_terms(settings: Settings) -> LeaseTerms:
 def registration_of(settings: Settings, ports: Ports) -> Registration:
     """Return what the heartbeat writes of a worker: what it checks jobs by is what it tells gateways."""
     return Registration(settings.worker_id, declarations(settings, ports.limits), settings.heartbeat_seconds)
+
+
+def circuit_terms(settings: Settings) -> CircuitTerms:
+    """Return the figures by which circuits open and close."""
+    circuit = settings.circuit
+    return CircuitTerms(
+        consecutive_failures=circuit.consecutive_failures,
+        failure_rate=circuit.failure_rate,
+        window=circuit.window,
+        minimum_calls=circuit.minimum_calls,
+        slow_call_ms=None if circuit.slow_call_seconds is None else circuit.slow_call_seconds * 1000,
+        open_ms=circuit.open_seconds * 1000,
+        max_open_ms=circuit.max_open_seconds * 1000,
+        half_open_calls=circuit.half_open_calls,
+    )
 
 
 def _crashes_to_run_alone(settings: Settings) -> int:

@@ -36,7 +36,7 @@ class Rig:
         self.opened = 0
         self.ends: dict[str, Callable[[], None]] = {}
         self.gate = WatchedGate([A, B], MonotonicClock(), lambda: 0.0, self._changed)
-        self.recovery = Recovery(self.gate, self._look, self._open)
+        self.recovery = Recovery(self.gate, self._look, self.gate.looked_at, self._open)
 
     @contextmanager
     def looking(self) -> Iterator[None]:

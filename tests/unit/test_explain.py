@@ -151,12 +151,26 @@ def test_a_model_of_no_live_worker_is_said_so() -> None:
 
 def test_a_forced_circuit_says_by_whom() -> None:
     """And nothing of a time: it stays so until it is told otherwise."""
-    forced = CircuitView(
-        "triton:8000", "text_generation", "open", forced="open", forced_reason="new driver", forced_by="ops@host"
-    )
+    forced = CircuitView("triton:8000", "text_generation", "open", "new driver", is_forced=True, forced_by="ops@host")
     assert reason_of(runner(circuit=forced)).words == (
         "the circuit of text_generation at triton:8000 is forced open by ops@host: new driver (w-1)"
     )
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause", "found"),
+    [
+        ("runtime_unavailable", None, "; Triton at http://triton:8000 is away: it cannot be reached, or refuses (w-1)"),
+        ("runtime_unavailable", "not_ready", "not ready: it is not loaded, or is loading (w-1)"),
+        ("runtime_timeout", None, "tried again in 7.0 s (w-1)"),
+    ],
+)
+def test_with_an_open_circuit_stands_what_looks_find(reason: str, cause: str | None, found: str) -> None:
+    """That is what is to be mended; what opened the circuit is said once."""
+    said = reason_of(runner(circuit=OPEN, **paused(reason, cause)))
+    assert said.kind is Kind.CIRCUIT
+    assert said.words.startswith("the circuit of text_generation at triton:8000 is open since 3.0 s")
+    assert said.words.endswith(found)
 
 
 def test_an_open_circuit_whose_time_is_over_waits_for_a_look() -> None:

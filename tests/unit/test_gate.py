@@ -31,7 +31,7 @@ from worker.gate import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Cause, ModelGate, Mode
 
 A, B = "acme/a", "acme/b"
 draws = st.floats(0, 1, exclude_max=True)
-OUT_OF_ORDER = [RuntimeUnavailable(), QueueFull(), ModelNotReady(), ContractMismatch(), ModelCrashed()]
+OUT_OF_ORDER = [QueueFull(), ModelNotReady(), ContractMismatch()]
 OTHERS: list[JobError | None] = [
     None,
     ConnectionLost(),
@@ -39,9 +39,11 @@ OTHERS: list[JobError | None] = [
     InternalError(),
     InvalidJob(),
     JobExpired(),
+    ModelCrashed(),
     ModelException(),
     OutputInvalid(),
     RuntimeTimeout(),
+    RuntimeUnavailable(),
     UsageUnavailable(),
 ]
 
@@ -179,11 +181,11 @@ class TestFailures:
     def test_of_many_that_fail_together_the_first_counts(self) -> None:
         """64 in flight are one outage, not 64."""
         bench = Bench().opened()
-        bench.gate.observe(A, RuntimeUnavailable())
+        bench.gate.pause(A, RuntimeUnavailable())
         state = bench.gate.states()[A]
         for _ in range(63):
             bench.clock.pass_ms(1)
-            bench.gate.observe(A, RuntimeUnavailable())
+            bench.gate.pause(A, RuntimeUnavailable())
         assert bench.gate.states()[A] == state
         assert bench.changes == 3
 
@@ -194,7 +196,7 @@ class TestFailures:
     def test_a_success_while_it_is_paused_opens_nothing(self) -> None:
         """It was sent before, and says nothing of now; the pause keeps its length, too."""
         bench = Bench().opened()
-        bench.gate.observe(A, RuntimeUnavailable())
+        bench.gate.pause(A, RuntimeUnavailable())
         before = bench.gate.states()[A]
         bench.gate.observe(A, None)
         assert bench.gate.states()[A] == before
@@ -240,7 +242,7 @@ class TestFailures:
     def test_pauses_grow_while_looks_fail(self) -> None:
         """The change is told once, and again for another reason."""
         bench = Bench().opened()
-        bench.gate.observe(A, RuntimeUnavailable())
+        bench.gate.pause(A, RuntimeUnavailable())
         lengths, changes = [], bench.changes
         for error in (RuntimeUnavailable(), RuntimeUnavailable(), ContractMismatch()):
             bench.clock.pass_ms(5000)

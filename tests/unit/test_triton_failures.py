@@ -307,6 +307,7 @@ def test_every_row_is_reached() -> None:
     ("loss", "error"),
     [
         (Loss.NEVER_SENT, RuntimeUnavailable),
+        (Loss.REFUSED, ServerAway),
         (Loss.NOT_IN_TIME, RuntimeTimeout),
         (Loss.CONNECTION_LOST, ConnectionLost),
         (Loss.TOO_LARGE, OutputInvalid),

@@ -89,9 +89,8 @@ def _circuit(circuit: "CircuitView") -> dict[str, Any]:
         "failures": circuit.failures,
         "opened_at": _time(circuit.opened_ms),
         "retry_at": _time(circuit.retry_ms),
-        "forced": circuit.forced or None,
-        "forced_reason": circuit.forced_reason,
-        "forced_by": circuit.forced_by,
+        "forced": circuit.is_forced,
+        "forced_by": circuit.forced_by or None,
     }
 
 

@@ -118,15 +118,15 @@ def _model(view: "ModelView", snapshot: "Snapshot") -> tuple[Any, ...]:
         view.running,
         duration(view.oldest_ms) or ("unknown" if view.queued else None),
         f"{view.able}/{len(view.runners)}",
-        _some(_circuit(circuit) for circuit in view.circuits if circuit.state != "closed" or circuit.forced)
+        _some(_circuit(circuit) for circuit in view.circuits if circuit.state != "closed" or circuit.is_forced)
         or "closed",
         reason.words or None,
     )
 
 
 def _circuit(circuit: "CircuitView") -> str:
-    if circuit.forced:
-        return f"forced {circuit.forced} ({circuit.forced_reason or 'no reason given'})"
+    if circuit.is_forced:
+        return f"forced {circuit.state} ({circuit.reason or 'no reason given'})"
     return f"{circuit.state} ({circuit.reason})" if circuit.reason else circuit.state
 
 

@@ -29,7 +29,7 @@ def labelled(text: str, name: str, value: str) -> str:
 
 
 def _labelled(text: str, name: str, label: str) -> Iterator[str]:
-    for line in text.splitlines():
+    for line in text.split("\n"):  # splitlines knows ends of lines that may stand in a label
         if not line.strip() or (line.startswith("#") and not line.startswith(("# HELP", "# TYPE"))):
             continue
         if comment := _COMMENT.fullmatch(line):

@@ -7,12 +7,12 @@ import gevent
 import structlog
 
 from worker.metrics import families
-from worker.metrics.backlog import LOOK_SECONDS, BacklogReader
 from worker.metrics.counters import Counters
 from worker.metrics.samples import Exposition, Sample
 from worker.metrics.server import MetricsServer, Pages
-from worker.metrics.standing import CONSUMING, backlog_samples, standing_samples
+from worker.metrics.standing import CONSUMING, seen_samples, standing_samples
 from worker.metrics.triton import TritonMetrics
+from worker.metrics.watch import LOOK_SECONDS, Watch
 
 Health = Callable[[], Mapping[str, str]]
 """Gives the fields of the worker's health key as they are now; none before there are any."""
@@ -27,7 +27,7 @@ class Sources:
     worker_id: str
     pool: str
     counters: Counters
-    reader: BacklogReader
+    watch: Watch
     triton: TritonMetrics | None
     health: Health
 
@@ -35,7 +35,7 @@ class Sources:
         """Return all samples of the worker's own families as they are now."""
         yield from self.counters.samples()
         yield from standing_samples(self.worker_id, self.health())
-        yield from backlog_samples(self.pool, self.reader.last)
+        yield from seen_samples(self.pool, self.watch.last)
         if self.triton is not None:
             yield Sample(families.TRITON_METRICS_UP, (self.pool,), int(has_triton))
 
@@ -71,12 +71,12 @@ class Metrics:
     def run(self) -> None:
         """Look at what waits in Redis, until killed."""
         while True:
-            self._sources.reader.look()
+            self._sources.watch.look()
             gevent.sleep(LOOK_SECONDS)
 
     def close(self) -> None:
         """Stop serving."""
         self._server.close()
-        self._sources.reader.link.close()
+        self._sources.watch.link.close()
         if self._sources.triton is not None:
             self._sources.triton.close()

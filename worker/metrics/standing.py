@@ -7,9 +7,10 @@ from typing import Any, Final
 from worker.gate import Standing
 from worker.health import WorkerState
 from worker.metrics import families
-from worker.metrics.backlog import Backlog, Pool
 from worker.metrics.families import Family
 from worker.metrics.samples import Sample
+from worker.metrics.watch import Seen
+from worker.pool_use import PoolUse
 
 CIRCUIT_STATES: Final = ("closed", "open", "half_open")
 LIMITS: Final = ("slots", "requests", "tokens", "turn", "circuit", "probes", "paused")
@@ -40,26 +41,26 @@ def _one_of(family: Family, labels: tuple[str, ...], words: tuple[str, ...], wor
         yield Sample(family, (*labels, each), int(each == word))
 
 
-def backlog_samples(pool: str, backlog: Backlog | None) -> Iterator[Sample]:
-    """Return what the last look at Redis found; where it was not answered nothing but that."""
-    yield Sample(families.REDIS_UP, (), int(backlog is not None))
-    if backlog is None:
+def seen_samples(pool: str, seen: Seen | None) -> Iterator[Sample]:
+    """Return what the last look at Redis found; where it was not answered, that alone."""
+    yield Sample(families.REDIS_UP, (), int(seen is not None))
+    if seen is None:
         return
-    for model, queue in backlog.queues.items():
+    for model, queue in seen.queues.items():
         yield Sample(families.QUEUE_JOBS, (model,), queue.jobs)
         yield Sample(families.OLDEST_JOB_SECONDS, (model,), queue.oldest_ms / 1000)
         yield Sample(families.MODEL_PAUSED, (model,), int(queue.is_paused))
-    yield Sample(families.WAITING_JOBS, (), backlog.waiting)
-    yield Sample(families.SETTLEMENTS, (), backlog.settlements)
-    yield Sample(families.DEAD_LETTER_ENTRIES, (), backlog.dead_letters)
-    yield from _pool_samples(pool, backlog.pool)
+    yield Sample(families.WAITING_JOBS, (), seen.waiting)
+    yield Sample(families.SETTLEMENTS, (), seen.settlements)
+    yield Sample(families.DEAD_LETTER_ENTRIES, (), seen.dead_letters)
+    yield from _pool_samples(pool, seen.pool)
 
 
-def _pool_samples(name: str, pool: Pool) -> Iterator[Sample]:
+def _pool_samples(name: str, pool: PoolUse) -> Iterator[Sample]:
     requests = None if pool.requests_limit is None else pool.requests
     for family, value in (
         (families.POOL_SLOTS, pool.slots),
-        (families.POOL_SLOTS_LIMIT, pool.slots_limit),
+        (families.POOL_SLOTS_LIMIT, pool.max_concurrency),
         (families.POOL_LEVEL, pool.level),
         (families.POOL_REQUESTS, requests),
         (families.POOL_REQUESTS_LIMIT, pool.requests_limit),

@@ -1,13 +1,15 @@
 """A configuration held against its model, field by field."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from settings.runtime import RuntimeConfig
-from worker.triton.description import ModelDescription, TensorDescription
+from worker.triton.description import ModelDescription, TensorDescription, in_words, named
 from worker.triton.generating import NOT_IN_JSON, RESERVED_INPUTS, RESERVED_OUTPUTS
+from worker.triton.habits import doubts
 from worker.triton.model_contract import (
     Comparison,
     ContractReport,
@@ -17,6 +19,7 @@ from worker.triton.model_contract import (
     TensorPlan,
 )
 from worker.triton.outputs import INTEGER_DATATYPES, OutputNames
+from worker.triton.remedies import add_constant, name_another, name_another_count, rename_constant
 from worker.triton.values import DATATYPES, INTEGER_RANGES, DoesNotFit
 
 _BYTES: Final = frozenset({"BYTES"})
@@ -35,6 +38,7 @@ def compare(public_name: str, config: RuntimeConfig, model: ModelDescription) ->
         comparisons=found,
         contract=None if any(each.is_mismatch for each in found) else contract,
         from_metadata=not model.complete,
+        model=model,
     )
 
 
@@ -61,6 +65,7 @@ class _Comparing:
         options_json = self._input("options_json_input", config.options_json_input, _BYTES)
         self._inputs_without_a_source()
         self._outputs()
+        self.found.extend(doubts(config, self.model))
         if prompt is None:
             return None
         return ModelContract(
@@ -79,20 +84,34 @@ class _Comparing:
             transport="generate" if self.by_generate else "infer",
         )
 
-    def _note(self, name: str, configured: object, actual: object, reason: str = "", *, is_doubt: bool = False) -> None:
-        self.found.append(Comparison(name, str(configured), str(actual), reason, is_doubt))
+    def _note(
+        self,
+        name: str,
+        configured: object,
+        actual: object,
+        reason: str = "",
+        remedy: Callable[[], str] = str,
+        *,
+        is_doubt: bool = False,
+    ) -> None:
+        """Write a comparison down; what to do is thought of only where something is wrong."""
+        words = remedy() if reason else ""
+        self.found.append(Comparison(name, str(configured), str(actual), reason, is_doubt, words))
 
     def _version(self) -> None:
         if self.config.model_version is not None:
-            is_there = self.config.model_version in self.model.versions
-            actual = ", ".join(self.model.versions) or _NOTHING
-            self._note("model_version", self.config.model_version, actual, "" if is_there else "is not available")
+            versions = ", ".join(self.model.versions) or _NOTHING
+            reason = "" if self.config.model_version in self.model.versions else "is not available"
+            self._note(
+                "model_version", self.config.model_version, versions, reason, lambda: f"set it to one of {versions}"
+            )
 
     def _transport(self) -> None:
         configured = self.config.transport
         if self.model.decoupled and configured == "infer":
             reason = "cannot run it: a decoupled model answers /generate alone"
-            self._note("transport", configured, "a decoupled transaction policy", reason)
+            policy = "a decoupled transaction policy"
+            self._note("transport", configured, policy, reason, lambda: "set transport to auto or generate")
         self.by_generate = configured == "generate" or (configured == "auto" and self.model.decoupled)
         if self.by_generate:
             self._not_for_generate()
@@ -100,21 +119,26 @@ class _Comparing:
     def _not_for_generate(self) -> None:
         reserved = [tensor for tensor in self.model.inputs if tensor.name in RESERVED_INPUTS]
         reserved += [tensor for tensor in self.model.outputs if tensor.name in RESERVED_OUTPUTS]
+        remedy = "rename the tensor in the model" if self.model.decoupled else "set transport to infer"
         for tensor in reserved:
-            self._note("transport", "generate", f"{tensor.name} {tensor}", "has another meaning for a key of that name")
+            reason = "has another meaning for a key of that name"
+            self._note("transport", "generate", f"{tensor.name} {tensor}", reason, lambda: remedy)
 
     def _input(
         self, name: str, tensor_name: str | None, datatypes: AbstractSet[str], *, is_list_too: bool = False
     ) -> TensorPlan | None:
         if tensor_name is None:
             return None
-        tensor = _named(self.model.inputs, tensor_name)
+        tensor = named(self.model.inputs, tensor_name)
+        remedy = partial(name_another, name, tensor_name, self.model.inputs, datatypes)
+        if name.startswith("options."):
+            remedy = partial(rename_constant, tensor_name, self.model.inputs)
         if tensor is None:
-            self._note(name, tensor_name, _names(self.model.inputs), "is none of its inputs")
+            self._note(name, tensor_name, in_words(self.model.inputs), "is none of its inputs", remedy)
             return None
         plan = TensorPlan(tensor.name, tensor.datatype, tensor.shape)
         why_not = _why_not(plan, datatypes, is_list_too=is_list_too) or self._not_in_json(tensor)
-        self._note(name, tensor_name, tensor, why_not)
+        self._note(name, tensor_name, tensor, why_not, remedy)
         return plan
 
     def _not_in_json(self, tensor: TensorDescription) -> str:
@@ -128,14 +152,16 @@ class _Comparing:
             return plan
         largest = INTEGER_RANGES[plan.datatype][1]
         if limit > largest:
-            self._note("max_tokens_limit", limit, plan.datatype, f"is over its largest value, {largest}")
+            reason = f"is over its largest value, {largest}"
+            self._note("max_tokens_limit", limit, plan.datatype, reason, lambda: f"set it to at most {largest}")
         return plan
 
     def _constant(self, tensor_name: str, value: object) -> FittedTensor | None:
-        tensor = _named(self.model.inputs, tensor_name)
+        tensor = named(self.model.inputs, tensor_name)
         name = f"constants.{tensor_name}"
         if tensor is None:
-            self._note(name, value, _names(self.model.inputs), "is for none of its inputs")
+            remedy = partial(rename_constant, tensor_name, self.model.inputs)
+            self._note(name, value, in_words(self.model.inputs), "is for none of its inputs", remedy)
             return None
         if tensor.datatype not in DATATYPES:
             self._note(name, value, tensor, f"cannot be sent as {tensor.datatype}")
@@ -143,7 +169,7 @@ class _Comparing:
         try:
             fitted = TensorPlan(tensor.name, tensor.datatype, tensor.shape).holding(tuple(_leaves(value)))
         except DoesNotFit as problem:
-            self._note(name, value, tensor, str(problem))
+            self._note(name, value, tensor, str(problem), lambda: f"give it what fits {tensor}")
             return None
         self._note(name, value, tensor, self._not_in_json(tensor))
         return fitted
@@ -155,8 +181,8 @@ class _Comparing:
         filled = {config.input_name, config.max_tokens_input_name, config.options_json_input, *config.constants}
         for tensor in self.model.inputs:
             if not tensor.optional and tensor.name not in filled:
-                reason = "is missing: the model requires this input; give it a value in constants"
-                self._note(f"constants.{tensor.name}", _NOTHING, tensor, reason)
+                reason = "is missing: the model requires this input"
+                self._note(f"constants.{tensor.name}", _NOTHING, tensor, reason, partial(add_constant, tensor))
 
     def _outputs(self) -> None:
         config = self.config
@@ -168,11 +194,13 @@ class _Comparing:
             self._output("finish_reason_output_name", config.finish_reason_output_name, _BYTES, is_doubt=True)
 
     def _output(self, name: str, tensor_name: str, datatypes: AbstractSet[str], *, is_doubt: bool) -> None:
-        tensor = _named(self.model.outputs, tensor_name)
+        tensor = named(self.model.outputs, tensor_name)
+        words = name_another_count if datatypes == INTEGER_DATATYPES else name_another
+        remedy = partial(words, name, tensor_name, self.model.outputs, datatypes)
         if tensor is None:
-            self._note(name, tensor_name, _names(self.model.outputs), "is none of its outputs")
+            self._note(name, tensor_name, in_words(self.model.outputs), "is none of its outputs", remedy)
         elif tensor.datatype not in datatypes:
-            self._note(name, tensor_name, tensor, f"is no {_kind(datatypes)} tensor", is_doubt=is_doubt)
+            self._note(name, tensor_name, tensor, f"is no {_kind(datatypes)} tensor", remedy, is_doubt=is_doubt)
         else:
             self._note(name, tensor_name, tensor)
 
@@ -202,14 +230,6 @@ def _kind(datatypes: AbstractSet[str]) -> str:
     if datatypes == _BYTES:
         return "BYTES"
     return "integer" if datatypes == INTEGER_DATATYPES else "supported"
-
-
-def _named(tensors: Sequence[TensorDescription], name: str) -> TensorDescription | None:
-    return next((tensor for tensor in tensors if tensor.name == name), None)
-
-
-def _names(tensors: Sequence[TensorDescription]) -> str:
-    return ", ".join(f"{tensor.name} {tensor}" for tensor in tensors) or _NOTHING
 
 
 def _leaves(value: object) -> Iterator[object]:

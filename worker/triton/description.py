@@ -1,5 +1,6 @@
 """A Triton model as Triton describes it: from its configuration, or its metadata where the configuration is refused."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Self, TypeVar
 
@@ -21,6 +22,16 @@ class TensorDescription:
 
     def __str__(self) -> str:
         return f"{self.datatype} [{','.join(map(str, self.shape))}]"
+
+
+def named(tensors: Sequence[TensorDescription], name: str) -> TensorDescription | None:
+    """Return the tensor of this name, None where there is none."""
+    return next((tensor for tensor in tensors if tensor.name == name), None)
+
+
+def in_words(tensors: Sequence[TensorDescription]) -> str:
+    """Return all tensors in one line, with their datatypes and shapes."""
+    return ", ".join(f"{tensor.name} {tensor}" for tensor in tensors) or "-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tasks.errors import (
     QueueFull,
     RuntimeTimeout,
     RuntimeUnavailable,
+    ServerAway,
 )
 
 _LONGEST_TEXT_READ: Final = 4096
@@ -36,6 +37,7 @@ class Loss(StrEnum):
     """How an exchange ended without an answer to look at."""
 
     NEVER_SENT = "never_sent"
+    REFUSED = "refused"
     NOT_IN_TIME = "not_in_time"
     CONNECTION_LOST = "connection_lost"
     TOO_LARGE = "too_large"
@@ -162,6 +164,7 @@ CAUSES: Final = (
 
 LOSSES: Final[dict[Loss, type[JobError]]] = {
     Loss.NEVER_SENT: RuntimeUnavailable,
+    Loss.REFUSED: ServerAway,
     Loss.NOT_IN_TIME: RuntimeTimeout,
     Loss.CONNECTION_LOST: ConnectionLost,
     Loss.TOO_LARGE: OutputInvalid,

@@ -145,7 +145,8 @@ class HttpClient:
             reason = f"no connection was free within {limits.timeout_seconds:g} s"
             raise ExchangeFailed(Loss.NEVER_SENT, reason) from None
         except (OSError, UnicodeError) as error:
-            raise ExchangeFailed(Loss.NEVER_SENT, _why_not_connected(error, limits)) from error
+            loss = Loss.REFUSED if isinstance(error, ConnectionRefusedError) else Loss.NEVER_SENT
+            raise ExchangeFailed(loss, _why_not_connected(error, limits)) from error
 
     def _answer(self, connection: gevent.socket.socket, request: Request, max_bytes: int) -> Answer:
         reusable = False

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from worker.triton.codec import TensorValue
-from worker.triton.description import VARIABLE
+from worker.triton.description import VARIABLE, ModelDescription
 from worker.triton.outputs import OutputNames
 from worker.triton.values import DoesNotFit, fitted_all
 
@@ -24,6 +24,8 @@ class Comparison:
     reason: str = ""
     is_doubt: bool = False
     """What is wrong may still work; jobs are run."""
+    remedy: str = ""
+    """What to change in the configuration."""
 
     @property
     def is_mismatch(self) -> bool:
@@ -122,6 +124,8 @@ class ContractReport:
     contract: "ModelContract | TensorContract | None"
     from_metadata: bool = False
     """The model's configuration was refused: what is optional or decoupled is not known."""
+    model: ModelDescription | None = None
+    """What the model takes and gives."""
 
     @property
     def mismatches(self) -> tuple[Comparison, ...]:

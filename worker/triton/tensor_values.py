@@ -49,7 +49,8 @@ def json_values(array: Array) -> list[Any]:
     """Return the values, row by row, as JSON has them: numbers, true and false, or the names of what is no finite number."""
     if array.dtype.kind in "biu":
         return list(array.ravel().tolist())
-    numbers = array.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore"):  # A NaN of any kind is one.
+        numbers = array.astype(np.float64).ravel()
     values: list[Any] = numbers.tolist()
     for index in np.flatnonzero(~np.isfinite(numbers)).tolist():
         values[index] = "NaN" if math.isnan(values[index]) else "Infinity" if values[index] > 0 else "-Infinity"

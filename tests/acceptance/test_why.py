@@ -1,0 +1,84 @@
+"""Why jobs wait, found out with ``speedinfer status`` alone, of real workers on a real Triton: by the words it prints."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
+from tests.acceptance.gateway import push_jobs
+from tests.waiting import wait_until
+from worker.sandbox.places import free_port
+
+SERVED, MISSING, MISFIT, AWAY = "acme/served", "acme/missing", "acme/misfit", "acme/away"
+
+
+@pytest.fixture
+def worker(fleet: Fleet) -> WorkerProcess:
+    """A worker with one model that it can run, one that Triton does not have, and one whose tensors are called otherwise."""
+    behind = models(
+        served="text_generation",
+        missing="not_there",
+        misfit={"model_name": "text_generation", "input_name": "prompt_text"},
+    )
+    return fleet.start(worker_id="w-1", until=("degraded",), drain_seconds=20, concurrency=1, **behind)
+
+
+@pytest.fixture(autouse=True)
+def _no_jobs_left(valkey: Client) -> Iterator[None]:
+    yield
+    for model in (SERVED, MISSING, MISFIT, AWAY):
+        valkey.delete(KEYS.jobs(model))
+
+
+def row(url: str, model: str) -> str:
+    """What status prints in the row of a model."""
+    ended = run("speedinfer", "status", "--no-json", "--redis-url", url)
+    assert ended.code == 0, ended
+    (found,) = (line for line in ended.out.splitlines() if line.startswith(model))
+    return found.rstrip()
+
+
+def wait_for_words(url: str, model: str, words: str) -> None:
+    """Wait until the row of a model says this."""
+    wait_until(lambda: words in row(url, model), description=f"status says of {model}: {words}", interval=0.1)
+
+
+def test_what_keeps_jobs_waiting_is_said_in_words(
+    fleet: Fleet, worker: WorkerProcess, valkey: Client, redis_url: str, triton_url: str
+) -> None:
+    """A model that is not ready, one that does not fit, a Triton that is away, a busy worker, a draining one, none."""
+    port = free_port()
+    away = models(away="text_generation")
+    fleet.start(worker_id="w-2", runtime_endpoint=f"http://127.0.0.1:{port}", until=("unavailable",), **away)
+    for model in (MISSING, MISFIT, AWAY):
+        push_jobs(valkey, f"waits-{model[5:]}", model=model)
+
+    wait_for_words(
+        redis_url, MISSING, f"Triton at {triton_url} has not_there not ready: it is not loaded, or is loading (w-1)"
+    )
+    wait_for_words(
+        redis_url,
+        MISFIT,
+        f"text_generation at {triton_url} does not fit the configuration: speedinfer check shows both sides (w-1)",
+    )
+    wait_for_words(
+        redis_url, AWAY, f"Triton at http://127.0.0.1:{port} is away: it cannot be reached, or refuses (w-2)"
+    )
+
+    push_jobs(valkey, "runs", model=SERVED, prompt="sleep=4 work")
+    wait_until(worker.claims, description="the job runs")
+    push_jobs(valkey, "waits", model=SERVED)
+    wait_for_words(redis_url, SERVED, "1 jobs in hand, as many as its concurrency lets it (w-1)")
+    worker.signal(signal.SIGTERM)
+    wait_for_words(redis_url, SERVED, "draining, since it was told to stop (w-1)")
+    worker.wait()
+    wait_for_words(redis_url, SERVED, "no live worker serves it")
+
+
+def test_a_killed_worker_is_named_as_lost(fleet: Fleet, valkey: Client, redis_url: str) -> None:
+    """Its jobs have no worker any more; it is shown as lost when it has missed three heartbeats."""
+    worker = fleet.start(worker_id="killed", **models(served="text_generation"))
+    worker.kill()
+    push_jobs(valkey, "waits", model=SERVED)
+    wait_for_words(redis_url, SERVED, "no live worker serves it; lost: killed")

@@ -1,0 +1,107 @@
+"""What does not fit comes with what to change; what fits may still be doubted for a habit that its model is known to have."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.test_triton_contract import INPUTS, OUTPUTS, changed_input, described, report
+from worker.triton.model_contract import Comparison
+
+COUNTS = ("prompt_tokens", "completion_tokens")
+
+
+def remedies(model: Any = None, **fields: Any) -> dict[str, str]:
+    """What to change, by field."""
+    return {each.field: each.remedy for each in report(model, **fields).mismatches}
+
+
+def doubted(model: Any, **fields: Any) -> list[Comparison]:
+    """The doubts about a configuration that fits."""
+    found = report(model, **fields)
+    assert found.passed, str(found)
+    return [each for each in found.comparisons if each.is_doubt]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "remedy"),
+    [
+        ({"output_name": "text_out"}, "output_name", "set output_name to text_output"),
+        ({"output_name": "zzz"}, "output_name", "set output_name to one of text_output, why"),
+        (
+            {"prompt_tokens_output_name": "prompt_token"},
+            "prompt_tokens_output_name",
+            "set prompt_tokens_output_name to prompt_tokens",
+        ),
+        ({"max_tokens_input_name": "max_token"}, "max_tokens_input_name", "set max_tokens_input_name to max_tokens"),
+        ({"options": {"seed": "sed"}}, "options.seed", "call it seed, or take it away"),
+        ({"options": {"x": "zzz"}}, "options.x", "take it away"),
+        ({"constants": {"flags": True}}, "constants.flags", "call it flag, or take it away"),
+        ({"constants": {"seed": "x"}}, "constants.seed", "give it what fits UINT64 [1,1]"),
+        ({"model_version": "3"}, "model_version", "set it to one of 1"),
+    ],
+)
+def test_a_name_or_value_that_does_not_fit_comes_with_one_that_does(
+    fields: dict[str, Any], field: str, remedy: str
+) -> None:
+    """The nearest name of the right datatype, or all that there are."""
+    assert remedies(**fields)[field] == remedy
+
+
+def test_a_model_without_counts_is_told_plainly() -> None:
+    """No configuration helps: nothing could be settled."""
+    outputs = [each for each in OUTPUTS if each[0] not in COUNTS]
+    found = remedies(described(outputs=outputs))
+    assert set(found) == {f"{name}_output_name" for name in COUNTS}
+    assert set(found.values()) == {
+        "the model has no integer output: without both token counts no job of it can be settled"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "value"),
+    [
+        ("stream", "TYPE_BOOL", "false"),
+        ("streaming", "TYPE_BOOL", "false"),
+        ("return_num_input_tokens", "TYPE_BOOL", "true"),
+        ("exclude_input_in_output", "TYPE_BOOL", "true"),
+        ("beam_width", "TYPE_INT32", "1"),
+        ("other", "TYPE_BOOL", "VALUE"),
+        ("other", "TYPE_FP32", "VALUE"),
+    ],
+)
+def test_a_required_input_comes_with_its_likely_value(name: str, datatype: str, value: str) -> None:
+    """Where the name says what it must be for a job to be settled."""
+    model = described(inputs=[*INPUTS, (name, datatype, [1], False)])
+    assert remedies(model) == {f"constants.{name}": f'add "{name}": {value} to constants'}
+
+
+def test_a_wrong_datatype_comes_with_a_right_one() -> None:
+    """A limit that its tensor cannot hold, a transport that cannot run the model: each has its words."""
+    model = described(inputs=changed_input("max_tokens", datatype="TYPE_FP32"))
+    assert remedies(model) == {"max_tokens_input_name": "set max_tokens_input_name to one of seed, pair"}
+    small = described(inputs=changed_input("max_tokens", datatype="TYPE_INT16"))
+    assert remedies(small, max_tokens_limit=40_000) == {"max_tokens_limit": "set it to at most 32767"}
+    decoupled = described(model_transaction_policy={"decoupled": True})
+    assert remedies(decoupled, transport="infer") == {"transport": "set transport to auto or generate"}
+
+
+def test_what_fits_has_no_remedy() -> None:
+    """Words of what to change stand where something has to be changed."""
+    assert [each.remedy for each in report().comparisons if each.remedy] == []
+
+
+@pytest.mark.parametrize("name", ["exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens"])
+def test_an_input_that_changes_text_or_counts_is_missed(name: str) -> None:
+    """A model that has it and is not given it fits, and is doubted; given it, it is not."""
+    model = described(inputs=[*INPUTS, (name, "TYPE_BOOL", [1], True)])
+    (doubt,) = doubted(model)
+    assert (doubt.field, doubt.remedy) == (f"constants.{name}", f'add "{name}": true to constants')
+    assert doubted(model, constants={name: True}) == []
+    assert len(doubted(model, constants={name: False})) == 1
+
+
+def test_jobs_that_may_ask_for_several_texts_are_doubted() -> None:
+    """An answer of several texts is none."""
+    model = described(inputs=[*INPUTS, ("beam_width", "TYPE_INT32", [1], True)])
+    assert [each.field for each in doubted(model, options={"beams": "beam_width"})] == ["options.beams"]
+    assert doubted(model, constants={"beam_width": 1}) == []

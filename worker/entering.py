@@ -1,0 +1,35 @@
+"""How a worker begins: with its lease and Redis' time, before anything is written with either."""
+
+from collections.abc import Callable
+from typing import Final
+
+import gevent
+import structlog
+
+from worker.heartbeat import Heartbeat
+from worker.lease_keeper import LeaseKeeper
+from worker.redis_link import RedisUnavailable
+
+_LOOK_SECONDS: Final = 0.5
+
+log = structlog.get_logger()
+
+
+def enter(lease: LeaseKeeper, heartbeat: Heartbeat, redis_address: str, goes_on: Callable[[], bool]) -> None:
+    """Take the lease and learn Redis' time, however long Redis is away, while ``goes_on`` says so.
+
+    Raises:
+        WorkerIdTaken: another live process runs under this worker_id.
+    """
+    told = False
+    while goes_on():
+        try:
+            heartbeat.sync_clock()
+            lease.enter()
+        except RedisUnavailable as error:
+            if not told:
+                log.warning("redis.was_awaited", address=redis_address, reason=str(error))
+            told = True
+            gevent.sleep(_LOOK_SECONDS)
+        else:
+            return

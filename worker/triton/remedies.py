@@ -1,0 +1,71 @@
+"""What to change in a configuration that does not fit its model, in words for whoever wrote it."""
+
+import difflib
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from worker.triton.description import TensorDescription
+
+_MOST_NAMED = 8
+
+
+def name_another(field: str, wanted: str, tensors: Sequence[TensorDescription], datatypes: AbstractSet[str]) -> str:
+    """Return what to do about a field whose tensor is not there, or not of these datatypes; "" where nothing fits."""
+    fitting = [tensor.name for tensor in tensors if tensor.datatype in datatypes and tensor.name != wanted]
+    if not fitting:
+        return ""
+    near = difflib.get_close_matches(wanted, fitting, n=1, cutoff=0.5)
+    if near or len(fitting) == 1:
+        return f"set {field} to {(near or fitting)[0]}"
+    others = ", …" if len(fitting) > _MOST_NAMED else ""
+    return f"set {field} to one of {', '.join(fitting[:_MOST_NAMED])}{others}"
+
+
+def name_another_count(field: str, wanted: str, tensors: Sequence[TensorDescription], kind: AbstractSet[str]) -> str:
+    """Return what to do about a count that the model does not report under that name."""
+    said = name_another(field, wanted, tensors, kind)
+    return said or "the model has no integer output: without both token counts no job of it can be settled"
+
+
+def rename_constant(wanted: str, tensors: Sequence[TensorDescription]) -> str:
+    """Return what to do about a constant, or an option, that is for none of the model's inputs."""
+    near = difflib.get_close_matches(wanted, [tensor.name for tensor in tensors], n=1, cutoff=0.6)
+    return f"call it {near[0]}, or take it away" if near else "take it away"
+
+
+def add_constant(tensor: TensorDescription) -> str:
+    """Return what to do about an input that the model requires and nothing fills."""
+    value = likely_constant(tensor)
+    return f'add "{tensor.name}": {"VALUE" if value is None else _json(value)} to constants'
+
+
+def likely_constant(tensor: TensorDescription) -> "bool | int | None":
+    """Return the value that an input of this name most likely has to have for a job to be settled; None for any guess.
+
+    What streams is switched off, what reports or leaves the prompt out is switched on, and one text comes of one prompt.
+    """
+    name = tensor.name.lower()
+    if tensor.datatype == "BOOL":
+        if "stream" in name:
+            return False
+        if name.startswith(_SWITCHED_ON) or "exclude_input" in name:
+            return True
+    if "beam_width" in name and tensor.datatype.startswith(("INT", "UINT")):
+        return 1
+    return None
+
+
+_SWITCHED_ON = (
+    "return_num_",
+    "return_count",
+    "return_token",
+    "return_usage",
+    "return_finish_reason",
+    "report_",
+    "include_usage",
+    "include_token",
+)
+
+
+def _json(value: bool | int) -> str:  # noqa: FBT001 - a value, not a switch
+    return str(value).lower()
