@@ -27,6 +27,7 @@ from worker.exchange import (
     ExchangeReply,
     Known,
     Open,
+    Postponed,
     Retry,
     Return,
     Settle,
@@ -763,8 +764,8 @@ class SuspectContract:
         first = self._opened(bench, claims)
         assert self._opened(bench, claims) == first
         aside, alone = (
-            [one for one, known in zip(claims, first, strict=True) if (known and known.alone) is how]
-            for how in (None, True)
+            [one for one, known in zip(claims, first, strict=True) if (isinstance(known, Known) and known.alone) is how]
+            for how in (False, True)
         )
         assert (len(aside), len(alone)) == (1, 1)
         assert self.waiting(bench) == [aside[0].raw]
@@ -786,7 +787,7 @@ class SuspectContract:
         assert bench.renew(OTHER_RUN).claimants == frozenset()
 
     @staticmethod
-    def _opened(bench: Bench, claims: Sequence[Claim]) -> tuple[Known | None, ...]:
+    def _opened(bench: Bench, claims: Sequence[Claim]) -> tuple[Known | Postponed | None, ...]:
         """Open messages."""
         opens = tuple(Open(one.tag, _named(one).job_id or "", None, None, MODEL) for one in claims)
         return bench.exchange(Exchange(opens=opens)).opened

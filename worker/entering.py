@@ -8,6 +8,7 @@ import structlog
 
 from worker.heartbeat import Heartbeat
 from worker.lease_keeper import LeaseKeeper
+from worker.pool import Pool
 from worker.redis_link import RedisUnavailable
 
 _LOOK_SECONDS: Final = 0.5
@@ -15,8 +16,10 @@ _LOOK_SECONDS: Final = 0.5
 log = structlog.get_logger()
 
 
-def enter(lease: LeaseKeeper, heartbeat: Heartbeat, redis_address: str, goes_on: Callable[[], bool]) -> None:
-    """Take the lease and learn Redis' time, however long Redis is away, while ``goes_on`` says so.
+def enter(
+    lease: LeaseKeeper, heartbeat: Heartbeat, pool: Pool, redis_address: str, goes_on: Callable[[], bool]
+) -> None:
+    """Take the lease, learn Redis' time and put the pool's limits in force, however long Redis is away, while ``goes_on`` says so.
 
     Raises:
         WorkerIdTaken: another live process runs under this worker_id.
@@ -26,6 +29,7 @@ def enter(lease: LeaseKeeper, heartbeat: Heartbeat, redis_address: str, goes_on:
         try:
             heartbeat.sync_clock()
             lease.enter()
+            pool.enter()
         except RedisUnavailable as error:
             if not told:
                 log.warning("redis.was_awaited", address=redis_address, reason=str(error))

@@ -6,7 +6,7 @@ Every step is a script guarded by the claim it is about (worker/lua), so a whole
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Final, assert_never
+from typing import Final, Self, assert_never
 
 from worker.exchange import (
     Amend,
@@ -24,7 +24,7 @@ from worker.exchange import (
 from worker.keys import PRIORITIES, Keys
 from worker.ledger_terms import LedgerTerms
 from worker.replies import claimed_of, opened_of
-from worker.scripts import Argument, Scripts
+from worker.scripts import Argument, Link, Scripts
 
 SCRIPTS: Final = (
     "settle_if_claimed",
@@ -49,6 +49,11 @@ class Ledger:
     terms: LedgerTerms
     incarnation: Callable[[], str]
     _sendings: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @classmethod
+    def on(cls, link: Link, keys: Keys, terms: LedgerTerms, incarnation: Callable[[], str]) -> Self:
+        """Return the ledger over a connection of its own."""
+        return cls(Scripts(link, SCRIPTS), keys, terms, incarnation)
 
     def exchange(self, asked: Exchange, now: str) -> ExchangeReply:
         """Do all that is asked in one round trip; ``now`` is Redis' time as RFC 3339, for dead letters.

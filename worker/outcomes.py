@@ -8,7 +8,7 @@ from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Retry, Retu
 from tasks.errors import ConnectionLost, JobCancelled, RuntimeTimeout
 from tasks.generate import cancelled
 from tasks.result import Attempt, AttemptCode
-from tasks.usage import Usage
+from tasks.usage import Units, Usage
 from worker import exchange
 
 SETTLED: Final = 1
@@ -99,8 +99,8 @@ class _Spent(TypedDict):
     prompt_tokens: int
 
 
-def _spent(usage: Usage | None) -> _Spent:
-    if usage is None:
+def _spent(usage: Usage | Units | None) -> _Spent:
+    if not isinstance(usage, Usage):  # Token limits do not apply to tensors.
         return {"spent": 0, "prompt_tokens": 0}
     return {"spent": usage.total_tokens, "prompt_tokens": usage.prompt_tokens}
 

@@ -12,8 +12,8 @@ from gevent.event import Event
 
 from settings.schema import Settings
 from tasks.delivery import Delivery
+from tasks.errors import JobError, ServerAway
 from tasks.generate import end_unstarted, generate
-from worker import ledger
 from worker.circuit_sync import CircuitSync
 from worker.circuits import Circuits
 from worker.clock import MonotonicClock, RedisClock
@@ -33,15 +33,15 @@ from worker.leftovers import Leftovers
 from worker.lookout import SWEEP_MS, Lookout
 from worker.observer import Observer
 from worker.outcomes import drained
+from worker.pool import Pool
 from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
 from worker.redis_link import RedisUnavailable
-from worker.scripts import Scripts
 from worker.shares import Shares
 from worker.tally import Tally
 from worker.telemetry import Telemetry
-from worker.terms import lease_terms, ledger_terms, ports_of, registration_of
+from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of, registration_of
 from worker.triton.adapter import TritonInference
 from worker.vitals import Vitals
 from worker.waits import Waits
@@ -86,7 +86,7 @@ class Runtime:
         self._circuits = Circuits.of(settings, self._gate, self._inference, sync)
         self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, self._changed)
         self.intake = self._make_intake()
-        self._recovery = Recovery(self._gate, self._circuits.look, self._circuits.looked_at, self.intake.wake)
+        self._recovery = Recovery(self._gate, self._circuits.look, self._looked_at, self.intake.wake)
         registration = registration_of(settings, self._ports)
         self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
         events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
@@ -110,7 +110,8 @@ class Runtime:
         settings, telling, self.intake.slots = self.settings, self._telemetry.start(), slots
         self.intake.lookout.shares.slots = slots
         self._inference.limit(slots)  # `celery worker -c` may say another number than the configuration.
-        enter(self._lease, self._heartbeat, settings.redis_address, lambda: not self._draining)
+        pool = Pool(self._telemetry.link(), self.keys, pool_terms(settings), settings.worker_id)
+        enter(self._lease, self._heartbeat, pool, settings.redis_address, lambda: not self._draining)
         process = this_process(settings, self._redis_clock.now())
         paused = self._heartbeat.paused_models
         vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, paused, self._circuits.states)
@@ -181,14 +182,10 @@ class Runtime:
         log.info("worker.stopped")
 
     def _make_intake(self) -> Intake:
-        settings, link = self.settings, self._telemetry.link()
+        settings, link, shares = self.settings, self._telemetry.link(), Shares(kept=self.settings.gpu_pool.kept_slots)
+        ledger = Ledger.on(link, self.keys, ledger_terms(settings), lambda: self._incarnation.name)
         committer = Committer(
-            link,
-            Ledger(Scripts(link, ledger.SCRIPTS), self.keys, ledger_terms(settings), lambda: self._incarnation.name),
-            self._doorbell,
-            self._redis_clock,
-            gevent.sleep,
-            on_connected=lambda: self._ring(None),
+            link, ledger, self._doorbell, self._redis_clock, gevent.sleep, on_connected=lambda: self._ring(None)
         )
         reception = Reception(
             self.keys,
@@ -199,9 +196,7 @@ class Runtime:
         )
         return Intake(
             committer=committer,
-            lookout=Lookout(
-                self._takes_jobs_of, committer.is_told_of_pushes, Shares(kept=settings.gpu_pool.kept_slots)
-            ),
+            lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes, shares),
             reception=reception,
             gate=Observer(self._circuits),
             journal=self._journal,
@@ -227,6 +222,16 @@ class Runtime:
 
     def _ring(self, models: frozenset[str] | None) -> None:
         self.intake.ring(models)
+
+    def _changed(self, keys: frozenset[str] | None) -> None:
+        self._circuits.sync.changed(keys)
+        if keys is None or any(self.keys.is_news(key) for key in keys):
+            self.intake.wake()
+
+    def _looked_at(self, model: str, error: JobError | None) -> None:
+        self._circuits.looked_at(model, error)
+        if isinstance(error, ServerAway):
+            self.intake.leftovers.server_is_away()
 
     def _standing_changed(self) -> None:
         self._recovery.look_again()

@@ -10,7 +10,7 @@ from tasks.delivery import Delivery
 from tasks.generate import Generation
 from tasks.job import GenerateJob
 from worker.exchange import Exchange, ExchangeReply, Settle
-from worker.intake import Committer
+from worker.intake_ports import Committer
 from worker.runtime import Runtime
 
 

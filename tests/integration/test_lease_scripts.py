@@ -32,7 +32,7 @@ from tests.integration.bench import A_DAY, A_WEEK, RedisBench, entries, state
 from tests.jobs import MODEL, attempt, delivery, job_json, usage
 from tests.redis_model import POOL
 from worker import lua
-from worker.exchange import Amend, Bury, Claim, ClaimRequest, Drop, Exchange, Open
+from worker.exchange import Amend, Bury, Claim, ClaimRequest, Drop, Exchange, Known, Open
 from worker.keys import PRIORITIES
 from worker.outcomes import Done, as_commit, follow_up
 
@@ -152,7 +152,7 @@ class TestEndingARun:
         again, unopened_again = claim(bench, incarnation=OTHER_RUN).claims
         assert (again.known.attempts, unopened_again.known.attempts) == ((), (lost_attempt(unopened),))
         (known,) = bench.exchange(Exchange(opens=(Open(again.tag, "a", None, None, MODEL),)), OTHER_RUN).opened
-        assert known is not None
+        assert isinstance(known, Known)
         assert known.attempts == (lost_attempt(opened),)
 
     def test_what_waits_is_not_touched(self, bench: RedisBench) -> None:

@@ -175,4 +175,4 @@ class TestOpening:
 
 
 def _expired(reply: ExchangeReply) -> list[bool]:
-    return [known is not None and known.standing is Standing.EXPIRED for known in reply.opened]
+    return [isinstance(known, Known) and known.standing is Standing.EXPIRED for known in reply.opened]

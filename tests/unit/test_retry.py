@@ -22,7 +22,13 @@ NEVER: list[type[JobError]] = [
 NEVER += [errors.JobExpired, errors.JobCancelled, errors.DeliveryLimitExceeded, errors.InferenceRejected]
 NEVER += [errors.UsageUnavailable, errors.OutputInvalid, errors.RuntimeTimeout]
 OFTEN = [errors.ConnectionLost, errors.ModelCrashed, errors.InternalError]
-LATER = [errors.RuntimeUnavailable, errors.QueueFull, errors.ModelNotReady, errors.ContractMismatch]
+LATER = [
+    errors.RuntimeUnavailable,
+    errors.ServerAway,
+    errors.QueueFull,
+    errors.ModelNotReady,
+    errors.ContractMismatch,
+]
 EVERY = [*NEVER, *OFTEN, *LATER, errors.ModelException]
 
 CODES = st.sampled_from([*ErrorCode, *AttemptCode])

@@ -19,6 +19,7 @@ from tasks.errors import (
     QueueFull,
     RuntimeTimeout,
     RuntimeUnavailable,
+    ServerAway,
 )
 from worker.triton.failures import (
     CAUSES,
