@@ -39,6 +39,7 @@ from worker.scripts import Scripts
 from worker.tally import Tally
 from worker.telemetry import Telemetry
 from worker.terms import lease_terms, ledger_terms, ports_of, registration_of
+from worker.tracing.wanted import NO_TRACES, TracesWanted
 from worker.triton.adapter import TritonInference
 from worker.vitals import Vitals
 from worker.waits import Waits
@@ -64,16 +65,16 @@ log = structlog.get_logger()
 class Runtime:
     """A worker's parts. Nothing is connected before ``start``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, traces: TracesWanted = NO_TRACES) -> None:
         """Connect the parts to each other."""
         self.settings = settings
         self.keys = Keys(settings.namespace)
         self._clock = MonotonicClock()
         self._redis_clock = RedisClock(self._clock)
         self._draw = random.SystemRandom().random
-        self._telemetry = Telemetry(settings, self.keys, self._clock, self._redis_clock)
+        self._telemetry = Telemetry(settings, traces, self.keys, self._clock, self._redis_clock)
         self._inference = TritonInference.of(settings)
-        self._ports = ports_of(settings, self._inference, self._clock, self._draw)
+        self._ports = ports_of(settings, self._telemetry.inference(self._inference), self._clock, self._draw)
         self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
         self._journal = self._telemetry.journal(self._tally)
@@ -194,7 +195,7 @@ class Runtime:
             lambda delivery: end_unstarted(delivery, self._ports),
         )
         return Intake(
-            committer=committer,
+            committer=self._telemetry.committer(committer),
             lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes),
             reception=reception,
             gate=Untimed(self._circuits),
