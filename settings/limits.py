@@ -43,30 +43,30 @@ class GpuPool(Section):
 class Circuit(Section):
     """When a model of an endpoint is left alone, and when it is tried again.
 
-    This version checks these figures and does not act on them yet: a model that cannot be reached, or is not ready, is
-    paused in each process until it answers again.
+    All workers of the endpoint share what they know of it: see [circuits.md](circuits.md).
     """
 
     consecutive_failures: Annotated[Count, Shown(unit="calls")] = 5
     """Failures in a row that open the circuit."""
     failure_rate: Annotated[float, Field(gt=0, le=1), Shown(unit="share of calls")] = 0.5
     """Share of failed calls in the window that opens the circuit."""
-    window: Annotated[Count, Shown(unit="calls")] = 100
+    window: Annotated[int, Field(ge=1, le=1000), Shown(unit="calls")] = 100
     """How many of the last calls the rate is taken of."""
     minimum_calls: Annotated[Count, Shown(unit="calls", default="20, or `window` if smaller")] = Field(
         default_factory=lambda data: at_most(data, "window", 20)
     )
     """Calls in the window below which no rate is taken. At most `window`."""
     slow_call_seconds: Seconds | None = None
-    """An inference that takes longer counts as a failure."""
+    """An inference that takes longer counts as a failure in the rate, and of a half-open circuit; not among failures in a row."""
     max_open_seconds: Seconds = 300.0
-    """The longest that an open circuit waits before it lets a call through."""
+    """The longest that an open circuit waits before it lets calls through."""
     open_seconds: Annotated[Seconds, Shown(default="10, or `max_open_seconds` if smaller")] = Field(
         default_factory=lambda data: at_most(data, "max_open_seconds", 10.0)
     )
-    """How long an open circuit waits at first; it doubles, with jitter. At most `max_open_seconds`."""
+    """How long an open circuit waits at first, unless the model is seen to have come back; it doubles, with jitter. At most
+    `max_open_seconds`."""
     half_open_calls: Annotated[Count, Shown(unit="calls")] = 3
-    """Calls let through at a time until one of them closes or opens the circuit."""
+    """Calls that a half-open circuit lets through at a time, over all workers; so many successes close it."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

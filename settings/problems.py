@@ -108,8 +108,9 @@ def _one_line(text: str) -> str:
 
 def fields_of_section(at: Location) -> Mapping[str, FieldInfo]:
     """The fields of the section at this place; none if there is no section."""
-    section: Any = RuntimeConfig if len(at) == 2 and at[0] == "models" else Settings
-    for name in at if section is Settings else ():
+    is_of_one_model = len(at) >= 2 and at[0] == "models"
+    section: Any = RuntimeConfig if is_of_one_model else Settings
+    for name in at[2:] if is_of_one_model else at:
         field = section.model_fields.get(name)
         section = field.annotation if field else None
         if not (isinstance(section, type) and issubclass(section, Section)):

@@ -24,6 +24,7 @@ from worker.logs import configure_logs
 from worker.metrics.server import AddressInUse
 from worker.process import collect_garbage_seldom
 from worker.runtime import Runtime
+from worker.tracing.wanted import NO_TRACES, TracesWanted
 from worker.transport_options import JobsOption, RedisOption
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ class GenerateTask(Task[..., None]):
         self.runtime.perform(delivery)
 
 
-def create_app(settings: Settings) -> Celery:
+def create_app(settings: Settings, traces: TracesWanted = NO_TRACES) -> Celery:
     """Return the application for a worker's settings; nothing is connected by it."""
     app = Celery("speedinfer", set_as_current=False)
-    runtime = Runtime(settings)
+    runtime = Runtime(settings, traces)
     app.conf.update(_options(settings, runtime))
     task = GenerateTask()
     task.runtime = runtime
@@ -68,9 +69,9 @@ def create_app(settings: Settings) -> Celery:
     return app
 
 
-def run_worker(settings: Settings) -> int:
+def run_worker(settings: Settings, traces: TracesWanted = NO_TRACES) -> int:
     """Run a worker until it is told to stop; returns its exit code."""
-    app = create_app(settings)
+    app = create_app(settings, traces)
     # Celery warns of root for the sake of pickled messages; no message is ever decoded here.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     worker = app.Worker(pool_cls="gevent", hostname=f"{settings.worker_id}@{settings.endpoint_id}", quiet=True)
@@ -81,8 +82,7 @@ def run_worker(settings: Settings) -> int:
 def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
     prefix = runtime.keys.jobs("")
     return {
-        # Names kombu's own Redis transport, of which ours is a kind; where Redis is, and as whom, is in the option.
-        "broker_url": "redis://",
+        "broker_url": _shown_broker(settings.redis_address),
         "broker_transport": "worker.transport:Transport",
         "broker_transport_options": {
             "redis": RedisOption(settings.redis_url.get_secret_value()),
@@ -111,6 +111,12 @@ def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_enable_prefetch_count_reduction": False,
     }
+
+
+def _shown_broker(address: str) -> str:
+    """Return what Celery shows, in a form that kombu reads. The whole address, with what is secret in it, is in an option."""
+    place = address.partition("://")[2].partition("/")[0].partition(",")[0]
+    return f"redis://{place or 'localhost'}"
 
 
 def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:

@@ -23,6 +23,10 @@ _SAID: Final = (
         "has no database of that number: redis_url must end in one that its `databases` allows",
     ),
     ("WRONG_VERSION_NUMBER", "speaks no TLS at this port: redis_url must begin with redis://, or name its TLS port"),
+    (
+        "EOF occurred in violation",
+        "ends what is to be TLS: see whether it is a TLS port, and wants a client certificate (redis_tls.cert_file)",
+    ),
     ("CERTIFICATE_REQUIRED", "wants a client certificate: name it in redis_tls.cert_file and redis_tls.key_file"),
 )
 """What redis-py's errors, and those beneath them, may contain, and what it means."""

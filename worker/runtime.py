@@ -42,6 +42,7 @@ from worker.shares import Shares
 from worker.tally import Tally
 from worker.telemetry import Telemetry
 from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of, registration_of
+from worker.tracing.wanted import NO_TRACES, TracesWanted
 from worker.triton.adapter import TritonInference
 from worker.vitals import Vitals
 from worker.waits import Waits
@@ -67,16 +68,16 @@ log = structlog.get_logger()
 class Runtime:
     """A worker's parts. Nothing is connected before ``start``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, traces: TracesWanted = NO_TRACES) -> None:
         """Connect the parts to each other."""
         self.settings = settings
         self.keys = Keys(settings.namespace)
         self._clock = MonotonicClock()
         self._redis_clock = RedisClock(self._clock)
         self._draw = random.SystemRandom().random
-        self._telemetry = Telemetry(settings, self.keys, self._clock, self._redis_clock)
+        self._telemetry = Telemetry(settings, traces, self.keys, self._clock, self._redis_clock)
         self._inference = TritonInference.of(settings)
-        self._ports = ports_of(settings, self._inference, self._clock, self._draw)
+        self._ports = ports_of(settings, self._telemetry.inference(self._inference), self._clock, self._draw)
         self._incarnation = Incarnation(settings.worker_id, settings.lease_seconds * 1000, self._clock)
         self._tally = Tally(self._redis_clock)
         self._journal = self._telemetry.journal(self._tally)
@@ -187,16 +188,13 @@ class Runtime:
         committer = Committer(
             link, ledger, self._doorbell, self._redis_clock, gevent.sleep, on_connected=lambda: self._ring(None)
         )
+        clocks, ports = (self._clock, self._redis_clock), self._ports
         reception = Reception(
-            self.keys,
-            self._clock,
-            self._redis_clock,
-            settings.max_job_bytes,
-            lambda delivery: end_unstarted(delivery, self._ports),
+            self.keys, *clocks, settings.max_job_bytes, lambda delivery: end_unstarted(delivery, ports)
         )
         return Intake(
-            committer=committer,
-            lookout=Lookout(self._takes_jobs_of, committer.is_told_of_pushes, shares),
+            committer=self._telemetry.committer(committer),
+            lookout=Lookout(self._circuits.admits, committer.is_told_of_pushes, shares),
             reception=reception,
             gate=Observer(self._circuits),
             journal=self._journal,
@@ -237,9 +235,6 @@ class Runtime:
         self._recovery.look_again()
         self.intake.wake()
         self._heartbeat.beat_soon()
-
-    def _takes_jobs_of(self, model: str) -> bool:
-        return self._gate.is_open(model) and model not in self._heartbeat.paused_models()
 
     def _load(self) -> Load:
         held = self.intake.held()

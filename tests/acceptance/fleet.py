@@ -157,7 +157,8 @@ class Fleet:
     endpoint: str
     redis_url: str
     workers: list[WorkerProcess] = field(default_factory=list)
-    _clients: dict[str, Client] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=dict)
+    """Those that look into a Redis, by the address in a worker's configuration; closed with the fleet."""
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +173,7 @@ class Fleet:
         finally:
             for worker in running:
                 worker.kill()
-            for client in self._clients.values():
+            for client in self.clients.values():
                 client.close()
 
     def configuration(self, **changes: Any) -> dict[str, Any]:
@@ -218,9 +219,9 @@ class Fleet:
 
     def client(self, url: str) -> Client:
         """A client of the fleet's, closed with it."""
-        if url not in self._clients:
-            self._clients[url] = redis.Redis.from_url(url)
-        return self._clients[url]
+        if url not in self.clients:
+            self.clients[url] = redis.Redis.from_url(url)
+        return self.clients[url]
 
     def logs(self) -> Iterator[Path]:
         """The logs of all workers."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
-from tests.acceptance.gateway import push_jobs
+from tests.acceptance.gateway import codes, push_jobs, queued, wait_for_results
 from tests.waiting import wait_until
 from worker.sandbox.places import free_port
 
@@ -74,6 +74,27 @@ def test_what_keeps_jobs_waiting_is_said_in_words(
     wait_for_words(redis_url, SERVED, "draining, since it was told to stop (w-1)")
     worker.wait()
     wait_for_words(redis_url, SERVED, "no live worker serves it")
+
+
+def test_a_circuit_that_an_operator_holds_open_keeps_jobs_waiting(fleet: Fleet, valkey: Client, redis_url: str) -> None:
+    """With who did it and why, out of routing at once; let go, the jobs run."""
+    worker = fleet.start(worker_id="w-1", **models(served="text_generation"))
+    registry = KEYS.model_workers(SERVED)
+    wait_until(lambda: valkey.zcard(registry), description="routing finds the worker")
+    held = run("speedinfer", "models", "circuit", "open", SERVED, "--reason", "new driver", "--redis-url", redis_url)
+    assert held.code == 0, held
+    wait_until(lambda: not valkey.zcard(registry), description="routing finds the worker no more")
+    push_jobs(valkey, "waits", model=SERVED)
+
+    wait_for_words(redis_url, SERVED, ": new driver (w-1)")
+    found = row(redis_url, SERVED)
+    assert "forced open (new driver)" in found
+    assert "the circuit of text_generation at " in found
+    worker.wait_for_beats(2)
+    assert queued(valkey, SERVED) == ["waits"]
+    let_go = run("speedinfer", "models", "circuit", "auto", SERVED, "--redis-url", redis_url)
+    assert let_go.code == 0, let_go
+    assert codes(wait_for_results(valkey, "waits").values()) == [None]
 
 
 def test_a_killed_worker_is_named_as_lost(fleet: Fleet, valkey: Client, redis_url: str) -> None:

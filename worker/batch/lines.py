@@ -38,8 +38,13 @@ def read_lines(stream: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[tuple[
 def read_objects(stream: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[Record]:
     """Yield a record for each line that is not blank."""
     for number, line in read_lines(stream, longest):
-        if line is None or not line.isspace():
+        if not is_blank(line):
             yield Record(number, _object(line, longest))
+
+
+def is_blank(line: bytes | None) -> bool:
+    """Tell whether a line of ``read_lines`` holds nothing."""
+    return line is not None and not line.strip()
 
 
 def _skip_rest(stream: BinaryIO, line: bytes) -> None:

@@ -71,17 +71,22 @@ def cards_of(settings: Settings) -> dict[str, ModelCard]:
 
 
 def registered_card(client: redis.Redis, keys: Keys, model: str) -> ModelCard:
-    """Return what workers have registered of a model (docs/wire-contract.md, section 5); an empty card where nothing."""
+    """Return what workers have registered of a model (docs/wire-contract.md, section 5)."""
     raw: Any = client.hget(keys.models, model)
+    return card_in(raw)
+
+
+def card_in(declaration: bytes | None) -> ModelCard:
+    """Return the card that a declaration holds; an empty one where there is none that can be read."""
     try:
-        said = json.loads(raw) if raw else {}
+        said = json.loads(declaration) if declaration else {}
     except ValueError:
         return ModelCard()
     return _card(said) if isinstance(said, dict) and said else ModelCard()
 
 
 def _card(said: dict[str, Any]) -> ModelCard:
-    """Return the card that a registration holds; what is not as expected is taken as not said: workers check again."""
+    """Return the card; what is not as expected is taken as not said: workers check again."""
     prompt_bytes, tokens, parameters = (
         said.get(name) for name in ("max_prompt_bytes", "max_tokens_limit", "parameters")
     )

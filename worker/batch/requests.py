@@ -57,7 +57,7 @@ def _openai(content: dict[str, Any]) -> Request:
         raise BadLine("custom_id must be a text of 1 to 200 characters")
     if content.get("method") != "POST":
         raise BadLine("method must be POST")
-    if content.get("url") not in set(Endpoint):
+    if content.get("url") not in list(Endpoint):
         raise BadLine(f"url must be {' or '.join(Endpoint)}")
     if not isinstance(content.get("body"), dict):
         raise BadLine("body must be an object")

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from worker.batch.bad_line import BadLine
 from worker.batch.jobs import JobMaker
-from worker.batch.lines import Record, read_lines, read_objects
+from worker.batch.lines import Record, is_blank, read_lines, read_objects
 from worker.batch.table import Columns, read_rows
 
 _TABLES: Final = frozenset({".csv"})
@@ -45,7 +45,7 @@ class Input:
         if self.form is Form.CSV:
             return sum(1 for _ in self.records())
         with self.path.open("rb") as stream:
-            return sum(1 for _, line in read_lines(stream) if line is None or not line.isspace())
+            return sum(1 for _, line in read_lines(stream) if not is_blank(line))
 
     def _read(self, stream: BinaryIO) -> Iterator[Record]:
         return read_rows(stream, self.columns) if self.form is Form.CSV else read_objects(stream)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from worker.cli.circuits import app as circuit
 from worker.cli.failures import UNREACHABLE, Unreachable
 from worker.cli.options import Config, Debug, Json
 from worker.cli.output import duration, wants_json, write_json, write_note, write_table
@@ -21,6 +22,7 @@ def app() -> typer.Typer:
     group.callback()(models)
     group.command("pause")(pause)
     group.command("resume")(resume)
+    group.add_typer(circuit(), name="circuit")
     return group
 
 

@@ -1,5 +1,6 @@
 """``speedinfer worker``: run a worker in this process."""
 
+import os
 from enum import StrEnum
 from typing import Annotated
 
@@ -50,5 +51,6 @@ def worker(
     if log_level is not None:
         settings = settings.model_copy(update={"log_level": log_level.value})
     from worker.app import run_worker
+    from worker.tracing.wanted import traces_wanted
 
-    raise typer.Exit(run_worker(settings))
+    raise typer.Exit(run_worker(settings, traces_wanted(os.environ)))

@@ -41,7 +41,7 @@ class ValkeyServer(EmbeddedServer):
         self._append_only = append_only
         self._fsync = fsync
         self._data_directory = data_directory
-        self._settings = dict(settings or {})
+        self.settings = dict(settings or {})
 
     @property
     def url(self) -> str:
@@ -65,13 +65,13 @@ class ValkeyServer(EmbeddedServer):
             "appendonly": "yes" if self._append_only else "no",
             "appendfsync": self._fsync,
             "maxmemory-policy": "noeviction",
-            **self._settings,
+            **self.settings,
         }
         return (str(find_valkey()), *(part for name, value in directives.items() for part in (f"--{name}", value)))
 
     def _is_ready(self) -> bool:
         # The process id tells this server from another that got the port first.
-        return self.pid is not None and server_pid(self.url, self._settings.get("requirepass")) == self.pid
+        return self.pid is not None and server_pid(self.url, self.settings.get("requirepass")) == self.pid
 
 
 def find_valkey() -> Path:

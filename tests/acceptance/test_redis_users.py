@@ -1,0 +1,218 @@
+"""One user a role (deploy/redis/users.acl): each can do its work, by our own commands and workers, and nothing else."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, run
+from tests.acceptance.gateway import QUEUE, push, push_jobs, send_task, stock_producer, wait_for_results
+from tests.guarded import NOBODYS, USERS, Guarded, guarded_valkey, password
+from tests.integration.command import lines, objects
+from tests.integration.command import run as command
+from tests.jobs import MODEL, job_json
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """The module's Valkey, in which only the roles' users are."""
+    with guarded_valkey(tmp_path_factory.mktemp("acl")) as running:
+        yield running
+
+
+@pytest.fixture
+def users(guarded: Guarded) -> Guarded:
+    """The same, empty and with nothing denied yet."""
+    guarded.admin.flushall()
+    guarded.admin.acl_log_reset()
+    return guarded
+
+
+@pytest.fixture
+def fleet(users: Guarded, tmp_path: Path, triton_url: str) -> Iterator[Fleet]:
+    """Workers as their role; the tests' own looks are an administrator's."""
+    url = users.url("worker")
+    with Fleet(tmp_path, triton_url, url) as workers:
+        workers.clients[url] = users.admin
+        yield workers
+
+
+def start(fleet: Fleet, worker_id: str = "triton-01", **changes: Any) -> WorkerProcess:
+    """Start a worker as its role."""
+    return fleet.start(worker_id=worker_id, redis_password=password("worker"), **changes)
+
+
+def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet) -> None:
+    """Settle, fail, retry, bury, drop duplicates, cancel, give back, and take over from one that died: nothing is denied."""
+    models: dict[str, Any] = {
+        "supported_models": [MODEL, "acme/faulty"],
+        "models": {"acme/faulty": {"model_name": "faulty"}},
+    }
+    first = start(fleet, lease_seconds=1.0, **models)
+    gateway = users.client("gateway")
+    gateway.set(KEYS.cancel("cancelled"), 1, ex=60)
+    push_jobs(gateway, "ok", "ok", "cancelled")
+    push_jobs(gateway, "fails", model="acme/faulty", prompt="raise=boom")
+    push(gateway, b"no job")
+    with stock_producer(users.secret_url("gateway")) as producer:
+        send_task(producer, "by-celery")
+    wait_for_results(users.admin, "ok", "cancelled", "fails", "by-celery")
+    push_jobs(gateway, "orphan", prompt="sleep=1 taken over")
+    wait_until(first.claims, description="the job is claimed")
+    first.kill()
+    second = start(fleet, "triton-02", lease_seconds=1.0, **models)
+    wait_for_results(users.admin, "orphan")
+    push_jobs(gateway, "returned", prompt="sleep=2 given back")
+    wait_until(second.claims, description="the job is claimed")
+    second.signal(signal.SIGTERM)
+    wait_until(lambda: second.health().get("state") == "draining", description="it drains")
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+    assert users.admin.llen(QUEUE) == 1
+    assert users.denied() == []
+
+
+def test_a_gateway_submits_and_follows_its_own_jobs(users: Guarded, fleet: Fleet, tmp_path: Path) -> None:
+    """With ``submit``; with ``batch`` as another user, since that one has to look for its jobs among the dead letters."""
+    start(fleet)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one", "max_tokens": 2}\n{"prompt": "two", "max_tokens": 2}\n')
+    output = tmp_path / "results.jsonl"
+    assert lines(command("submit", "hello", "--model", MODEL, "--wait", "--no-json", **users.environment("gateway")))
+    batch = command("batch", str(prompts), "--model", MODEL, "--output", str(output), **users.environment("batch"))
+    assert batch.exit_code == 0, batch.output
+    assert len(output.read_text().splitlines()) == 2
+    assert users.denied() == []
+
+
+def test_an_operators_commands_work(users: Guarded, fleet: Fleet) -> None:
+    """Looking at everything, pausing, putting back, and Celery's remote control."""
+    worker = start(fleet)
+    push(users.client("gateway"), b"no job")
+    wait_until(lambda: users.admin.xlen(KEYS.dead_letters), description="a dead letter")
+    access = users.environment("operator")
+    (letter,) = objects(command("dead-letters", "list", **access))
+    for words in (
+        ("status",),
+        ("status", "--claims"),
+        ("settlements",),
+        ("settlements", "groups"),
+        ("models", "pause", MODEL, "--reason", "a test"),
+        ("models", "resume", MODEL),
+        ("dead-letters", "show", letter["id"]),
+        ("dead-letters", "replay", letter["id"]),
+    ):
+        ended = command(*words, **access)
+        assert ended.exit_code == 0, (words, ended.output)
+    access = {"redis_url": users.url("operator"), "redis_password": password("operator")}
+    config = fleet.write({**worker.config, **access})
+    check = run("speedinfer", "check", "--json", "--config", str(config))
+    assert json.loads(check.out)["ok"], check
+    ping = run(
+        *("celery", "-A", "worker.celery", "inspect", "ping", "--json", "--timeout", "1"),
+        environment={"SPEEDINFER_CONFIG": str(config)},
+    )
+    assert list(json.loads(ping.out).values()) == [{"ok": "pong"}], ping
+    assert users.denied() == []
+
+
+def test_a_settlement_consumer_reads_acknowledges_and_trims(users: Guarded) -> None:
+    """With a group, as the page says, and with our commands."""
+    for n in range(3):
+        users.admin.xadd(KEYS.settlements, {"job_id": f"j-{n}", "status": "failed", "model": MODEL, "result": "{}"})
+    consumer = users.client("settlement")
+    consumer.xgroup_create(KEYS.settlements, "billing", id="0")
+    ((_, entries),) = consumer.xreadgroup("billing", "one", {KEYS.settlements: ">"})
+    consumer.xautoclaim(KEYS.settlements, "billing", "two", min_idle_time=0)
+    assert consumer.xack(KEYS.settlements, "billing", *(stream_id for stream_id, _ in entries)) == 3
+    access = users.environment("settlement")
+    assert len(objects(command("settlements", **access))) == 3
+    assert len(objects(command("settlements", "groups", **access))) == 1
+    assert objects(command("settlements", "trim", **access))[0]["dropped"] > 0
+    assert users.denied() == []
+
+
+def test_the_scaler_counts_what_is_queued_and_what_runs(users: Guarded) -> None:
+    """As KEDA does: by one script that asks for the kind of a key and for its length."""
+    push_jobs(users.admin, "a", "b")
+    users.admin.hset(KEYS.running, "c", "w/1.1")
+    count = """local kind = redis.call('type', KEYS[1]).ok
+    local lengths = {zset = 'zcard', list = 'llen', hash = 'hlen', none = 'llen'}
+    return redis.call(lengths[kind], KEYS[1])"""
+    scaler = users.client("scaler")
+    assert [scaler.eval(count, 1, key) for key in (QUEUE, KEYS.running, KEYS.waiting)] == [2, 1, 0]
+    assert users.denied() == []
+
+
+FORGERIES: list[tuple[str, tuple[Any, ...]]] = [
+    # Nobody but a worker settles.
+    *(
+        (role, command)
+        for role in ("gateway", "batch", "settlement", "operator", "scaler")
+        for command in (
+            ("XADD", KEYS.settlements, "*", "job_id", "forged"),
+            ("SET", KEYS.result("j"), "{}"),
+            ("HSET", KEYS.settled("j"), "status", "succeeded"),
+            ("HSET", KEYS.claims("w"), "1.1", "x"),
+            ("DEL", KEYS.settlements),
+            ("EVAL", "return redis.call('XADD', KEYS[1], '*', 'job_id', 'forged')", 1, KEYS.settlements),
+            ("FLUSHALL",),
+            ("CONFIG", "SET", "maxmemory", "1"),
+            ("ACL", "SETUSER", "me", "on"),
+            ("KEYS", "*"),
+        )
+    ),
+    # A worker neither, but by its scripts' commands in its namespace.
+    ("worker", ("XADD", "other:settlements", "*", "job_id", "x")),
+    ("worker", ("FLUSHALL",)),
+    ("worker", ("CONFIG", "GET", "*")),
+    ("worker", ("XTRIM", KEYS.settlements, "MAXLEN", 0)),
+    # Who settles does not enqueue, and sees no prompts.
+    *(("settlement", (word, QUEUE, *rest)) for word, *rest in (("LPUSH", "x"), ("LRANGE", 0, -1), ("LLEN",))),
+    ("settlement", ("GET", KEYS.result("j"))),
+    # A gateway reads nobody's jobs, and takes none away.
+    *(
+        ("gateway", (word, QUEUE, *rest))
+        for word, *rest in (("LRANGE", 0, -1), ("LINDEX", -1), ("RPOP",), ("DEL",), ("SET", "x"), ("PEXPIRE", 1))
+    ),
+    ("gateway", ("XRANGE", KEYS.settlements, "-", "+")),
+    ("gateway", ("SADD", "speedinfer:paused", MODEL)),
+    ("gateway", ("PUBLISH", "speedinfer:/0.celery.pidbox", "{}")),
+    ("operator", ("DEL", QUEUE)),
+    ("operator", ("RPOP", QUEUE)),
+    ("scaler", ("LRANGE", QUEUE, 0, -1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "words"), FORGERIES, ids=lambda each: each if isinstance(each, str) else " ".join(map(str, each[:2]))
+)
+def test_what_is_not_a_roles_is_denied(users: Guarded, role: str, words: tuple[Any, ...]) -> None:
+    """By the server, whatever the client is; nothing is changed by it."""
+    users.admin.lpush(QUEUE, job_json(job_id="kept"))
+    client = users.client(role)
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        _run(client, words)
+    assert [key.decode() for key in users.admin.keys("*")] == [QUEUE]
+    client.close()
+
+
+def _run(client: Any, words: tuple[Any, ...]) -> None:
+    try:
+        client.execute_command(*words)
+    except redis.ResponseError as error:
+        # Said of a command within a script.
+        if "permission" in str(error).lower() or "ACL failure" in str(error):
+            raise redis.exceptions.NoPermissionError(str(error)) from error
+        raise
+
+
+def test_nobody_gets_in_without_a_password_of_their_own() -> None:
+    """The file as it is lets nobody in: no default user, and no password that is known."""
+    assert USERS[0].startswith("user default off ")
+    assert all(NOBODYS in line and " nopass" not in line for line in USERS[1:])
