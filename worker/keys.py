@@ -32,6 +32,7 @@ key, after the namespace               type    lives                   written b
 ``pool:<name>:grants``                 zset    1 minute                workers                    workers, operators
 ``pool:<name>:active``                 zset    1 day                   workers                    workers
 ``pool:<name>:waiting``                zset    1 hour                  workers                    workers
+``pool:<name>:wants``                  hash    1 hour                  workers                    workers
 ``pool:<name>:turn:<incarnation>``     string  1 minute                workers                    the worker that is called
 ``probes:<endpoint_id>:<model_name>``  zset    as its last slot        workers                    workers
 ``alone:<endpoint_id>:<model_name>``   string  1 day                   workers                    workers

@@ -24,8 +24,8 @@ class Pool:
     terms: PoolTerms
     worker_id: str
 
-    def enter(self) -> None:
-        """Put this worker's limits in force, and log those that it replaces.
+    def enter(self) -> dict[str, str]:
+        """Put this worker's limits in force; returns, and logs, those that it replaces.
 
         Raises:
             RedisUnavailable: they may or may not be in force; it may be asked again.
@@ -36,5 +36,8 @@ class Pool:
             arguments += [name, value]
         (replaced,) = scripts.run([scripts.command("enter_pool", [self.keys.pool(pool)], arguments)])
         self.link.close()
-        for name, before in zip(replaced[::2], replaced[1::2], strict=True):
-            log.warning("pool.limit_changed", pool=pool, limit=name.decode(), before=before.decode())
+        texts = [text.decode() for text in replaced]
+        changed = dict(zip(texts[::2], texts[1::2], strict=True))
+        for name, before in changed.items():
+            log.warning("pool.limit_changed", pool=pool, limit=name, before=before)
+        return changed

@@ -365,19 +365,19 @@ end
 
 local empty = {}
 local IN_LINE = {slots = true, requests = true, turn = true}
-local waits, waits_for_its_share = false, false
+local waits = {}
 for model = 1, models do
   if most_ended > 0 and (model > open_models or refused[model] or #found >= wanted) then take_ended_heads(model) end
   if is_empty(model) then
     empty[#empty + 1] = model
   elseif refused[model] and IN_LINE[refused[model]] then
     is_active(field(model, 1))
-    waits, waits_for_its_share = true, waits_for_its_share or is_below_its_share(field(model, 1))
+    waits[#waits + 1] = field(model, 1)
   end
   if taken_of[model] then is_active(field(model, 1)) end
 end
 
-if waits then wait_in_line(waits_for_its_share) elseif open_models > 0 then leave_the_line() end
+if #waits > 0 then wait_in_line(waits) elseif open_models > 0 then leave_the_line() end
 call_who_waits()
 if was_granted then keep_grants() end
 if #found > 0 then redis.call('SADD', claimants, incarnation) end

@@ -12,12 +12,12 @@ local TOKENS_PER_BYTE = 0.25 -- The estimate of a prompt before its model has sh
 local PATIENCE_MS = 100      -- Who waits less lets others go first: handing a slot over costs more than keeping it busy.
 local CALL_MS = 250          -- Who is called and does not come loses its turn: it may be dead.
 local MOST_CALLED = 16
+local MOST_WANTED = 20
 local SLOTS_LOOK_MS = 5000
-local FIRST = -1e15          -- Put before the time of those who wait for a slot that is kept for their model.
 
 local pool_key = prefix .. 'pool:' .. pool
 local slots, grants, waiters = pool_key .. ':slots', pool_key .. ':grants', pool_key .. ':waiting'
-local active = pool_key .. ':active'
+local active, wants = pool_key .. ':active', pool_key .. ':wants'
 
 local limits = redis.call('HMGET', pool_key, 'max_concurrency', 'level', 'requests_per_minute', 'tokens_per_minute',
   'kept_slots')
@@ -59,45 +59,55 @@ local function is_below_its_share(model)
   return (used_by[model] or 0) < kept(model)
 end
 
--- Those who wait, longest first, but for this one and for who was called and did not come: {entitled, is to be let first}.
+local function forget_who_waits(name)
+  redis.call('ZREM', waiters, name)
+  redis.call('HDEL', wants, name)
+  redis.call('DEL', pool_key .. ':turn:' .. name)
+end
+
+-- Those who wait, longest first, but for this one and for who was called and did not come.
 local others_waiting
 local function who_waits()
   if others_waiting then return others_waiting end
   others_waiting = {}
   local found = redis.call('ZRANGE', waiters, 0, MOST_CALLED, 'WITHSCORES')
   for i = 1, #found, 2 do
-    local name, score = found[i], tonumber(found[i + 1])
+    local name, since = found[i], tonumber(found[i + 1])
     if name ~= incarnation then
       local called = tonumber(redis.call('GETEX', pool_key .. ':turn:' .. name))
       if called and now_ms - called > CALL_MS then
-        redis.call('ZREM', waiters, name)
-        redis.call('DEL', pool_key .. ':turn:' .. name)
+        forget_who_waits(name)
       else
-        local is_entitled = score < 0
-        local since = is_entitled and score - FIRST or score
-        others_waiting[#others_waiting + 1] =
-          {name = name, is_entitled = is_entitled, since = since, is_called = called and true or false,
-            goes_first = is_entitled or called or now_ms - since >= PATIENCE_MS}
+        local models = {}
+        for model in string.gmatch(redis.call('HGET', wants, name) or '', '%S+') do models[#models + 1] = model end
+        others_waiting[#others_waiting + 1] = {name = name, since = since, is_called = called ~= nil, models = models}
       end
     end
   end
   return others_waiting
 end
 
-local own_score = tonumber(redis.call('ZSCORE', waiters, incarnation))
+-- Whether one that waits may have a slot that is kept for one of its models, by now.
+local function is_entitled(other)
+  for _, model in ipairs(other.models) do
+    if is_below_its_share(model) then return true end
+  end
+  return false
+end
+
+local own_since = tonumber(redis.call('ZSCORE', waiters, incarnation))
 local was_granted = false
 
--- How many of those who wait come before this one.
-local function ahead(is_entitled)
-  local own_since
-  if was_granted or not own_score then own_since = now_ms + 1
-  else own_since = own_score < 0 and own_score - FIRST or own_score end
+-- How many of those who wait come before this one, which asks for a slot that is kept for its model or for any.
+local function ahead(asks_for_its_share)
+  local since = not was_granted and own_since or now_ms + 1
   local count = 0
   for _, other in ipairs(who_waits()) do
-    if is_entitled then
-      if other.is_entitled and other.since < own_since then count = count + 1 end
-    elseif other.is_entitled or (other.goes_first and other.since < own_since) then
-      count = count + 1
+    if other.since < since then
+      local has_a_better_claim = is_entitled(other) and not asks_for_its_share
+      local has_waited = is_entitled(other) == asks_for_its_share
+        and (other.is_called or now_ms - other.since >= PATIENCE_MS)
+      if has_a_better_claim or has_waited then count = count + 1 end
     end
   end
   return count
@@ -105,12 +115,12 @@ end
 
 -- The limit that stands in the way of one more inference of a model, nil for none.
 local function limit_in_the_way(model)
-  local is_entitled = is_below_its_share(model)
+  local asks_for_its_share = is_below_its_share(model)
   local free = limit - used
-  if free > 0 and not is_entitled then free = free - kept_for_others(model) end
+  if free > 0 and not asks_for_its_share then free = free - kept_for_others(model) end
   if free <= 0 then return 'slots' end
   if requests_left <= 0 then return 'requests' end
-  if math.min(free, requests_left) <= ahead(is_entitled) then return 'turn' end
+  if math.min(free, requests_left) <= ahead(asks_for_its_share) then return 'turn' end
   return nil
 end
 
@@ -180,48 +190,58 @@ local function take_tokens(needed)
   redis.call('HSET', pool_key, 'tokens_level', level, 'tokens_at_ms', string.format('%d', now_ms))
 end
 
--- When a refused one is to ask again, in ms; -1: it is called, or finds out at its next look.
+-- When a refused one is to ask again, in ms, unless it is called before; -1: it finds out at its next look.
 local function ask_again_ms(limit_met)
   if limit_met == 'slots' then
     local first = redis.call('ZRANGE', slots, 0, 0, 'WITHSCORES')
     return first[2] and math.min(SLOTS_LOOK_MS, math.max(1, tonumber(first[2]) - now_ms)) or -1
   elseif limit_met == 'requests' then
     -- Each who waits has a time of its own: the n-th asks when the n-th request leaves the minute.
-    local place = redis.call('ZRANK', waiters, incarnation) or 0
+    local place = redis.call('ZRANK', waiters, incarnation) or redis.call('ZCARD', waiters)
     local oldest = redis.call('ZRANGE', grants, place, place, 'WITHSCORES')
     return oldest[2] and math.max(1, tonumber(oldest[2]) + MINUTE_MS + 1 - now_ms) or SLOTS_LOOK_MS
   end
-  return -1
+  return CALL_MS -- If the one that was called does not come, nobody else may notice.
 end
 
--- A place in the line is kept until something is granted; it moves ahead or back as its models have their share or not.
-local function wait_in_line(is_entitled)
-  local since = now_ms
-  if own_score and not was_granted then since = own_score < 0 and own_score - FIRST or own_score end
-  local score = string.format('%d', (is_entitled and FIRST or 0) + since)
-  if own_score ~= tonumber(score) then redis.call('ZADD', waiters, score, incarnation) end
+-- A place in the line is kept until something is granted.
+local function wait_in_line(models)
+  if was_granted or not own_since then redis.call('ZADD', waiters, now_ms, incarnation) end
+  redis.call('HSET', wants, incarnation, table.concat(models, ' ', 1, math.min(#models, MOST_WANTED)))
   redis.call('EXPIRE', waiters, 3600)
+  redis.call('EXPIRE', wants, 3600)
   redis.call('DEL', pool_key .. ':turn:' .. incarnation)
   -- Asking for it makes the server tell this connection when somebody sets it (client-side caching).
   redis.call('EXISTS', pool_key .. ':turn:' .. incarnation)
 end
 
 local function leave_the_line()
-  if own_score then
-    redis.call('ZREM', waiters, incarnation)
-    redis.call('DEL', pool_key .. ':turn:' .. incarnation)
-  end
+  if own_since then forget_who_waits(incarnation) end
 end
 
--- Calls as many of those who wait as there is room for.
+-- Whether there is room for one that waits, once so many slots have gone to those before it.
+local function has_room(other, given)
+  local free = limit - used - given
+  if is_entitled(other) then return free > 0 end
+  for _, model in ipairs(other.models) do
+    if free > kept_for_others(model) then return true end
+  end
+  return false
+end
+
+-- Calls as many of those who wait as there is room for: first who waits for what is its model's share.
 local function call_who_waits()
-  local free = math.min(limit - used, requests_left)
-  if free <= 0 then return end
-  for _, other in ipairs(who_waits()) do
-    if free <= (other.is_entitled and 0 or kept_for_others('')) then return end
-    if not other.is_called then
-      redis.call('SET', pool_key .. ':turn:' .. other.name, string.format('%d', now_ms), 'PX', MINUTE_MS)
+  local given, most = 0, math.min(limit - used, requests_left)
+  if most <= 0 then return end
+  for _, entitled in ipairs({true, false}) do
+    for _, other in ipairs(who_waits()) do
+      if given >= most then return end
+      if is_entitled(other) == entitled and has_room(other, given) then
+        if not other.is_called then
+          redis.call('SET', pool_key .. ':turn:' .. other.name, string.format('%d', now_ms), 'PX', MINUTE_MS)
+        end
+        given = given + 1
+      end
     end
-    free = free - 1
   end
 end

@@ -11,7 +11,7 @@ from tasks.job import GenerateJob
 from tasks.tensor_result import TensorGeneration
 from tasks.tensors import TensorJob
 from worker.exchange import Exchange, ExchangeReply
-from worker.intake import Committer
+from worker.intake_ports import Committer
 from worker.tracing.identity import Context, trace_id_of, traceparent_in
 from worker.tracing.story import Story, Times, tell
 

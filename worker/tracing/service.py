@@ -7,7 +7,7 @@ import structlog
 
 from tasks.generate import Clock, Inference
 from worker import DISTRIBUTION
-from worker.intake import Committer
+from worker.intake_ports import Committer
 from worker.tracing.runs import Recorder, Runs, TracedCommitter, TracedInference
 from worker.tracing.wanted import TracesWanted
 
