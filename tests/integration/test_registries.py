@@ -127,9 +127,10 @@ class TestDeclarations:
 
     def test_another_declaration_takes_its_place(self, valkey: redis.Redis, link: RedisLink) -> None:
         """That of the worker that started last, also where one begins as the other does."""
-        Rig(link).heartbeat.beat(beat(A))
-        Rig(link, worker_id="triton-02", declared={A: DECLARED[A] + "0"}).heartbeat.beat(beat(A))
-        assert json.loads(valkey.hget(KEYS.models, A) or b"")["max_prompt_bytes"] == 10
+        for zeros in ("", "0", ""):
+            declared = {A: DECLARED[A] + zeros}
+            Rig(link, worker_id=f"triton-{zeros}", declared=declared).heartbeat.beat(beat(A))
+            assert json.loads(valkey.hget(KEYS.models, A) or b"")["max_prompt_bytes"] == int("1" + zeros)
 
     def test_a_model_without_a_worker_is_forgotten_after_a_week(self, valkey: redis.Redis, link: RedisLink) -> None:
         """With its registry; a day less is waited for, since a weekend without workers is no end."""
