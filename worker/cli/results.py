@@ -72,11 +72,11 @@ def _product(result: "Result") -> str:
 def _counted(usage: "Spent | None") -> str | None:
     from tasks.usage import Units
 
+    if usage is None:
+        return None
     if isinstance(usage, Units):
         return units(usage.root)
-    return (
-        usage and f"{usage.prompt_tokens} prompt + {usage.completion_tokens} completion = {usage.total_tokens} tokens"
-    )
+    return f"{usage.prompt_tokens} prompt + {usage.completion_tokens} completion = {usage.total_tokens} tokens"
 
 
 def _spent(result: "Result") -> str:

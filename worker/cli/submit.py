@@ -37,7 +37,8 @@ def submit(
         ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", "-n", help="Tokens to generate at most. Default: 64.", show_default=False)
+        int | None,
+        typer.Option("--max-tokens", "-n", help="Tokens to generate at most. Default: 64.", show_default=False),
     ] = None,
     tensors: Annotated[
         str | None,
@@ -155,7 +156,9 @@ def _text(prompt: str | None, max_tokens: int | None, param: list[str] | None) -
 
 def _tensors(file: str, *of_texts: object) -> dict[str, Any]:
     if any(of_texts):
-        raise WrongUsage("a tensor job has no prompt, no --max-tokens and no --param: all of it is in the --tensors file")
+        raise WrongUsage(
+            "a tensor job has no prompt, no --max-tokens and no --param: all of it is in the --tensors file"
+        )
     return tensor_fields(file)
 
 

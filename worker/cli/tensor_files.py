@@ -18,15 +18,18 @@ _PARTS: Final = ("inputs", "outputs", "inference_parameters")
 
 def tensor_fields(file: str) -> dict[str, Any]:
     """Return the fields of a tensor job that a JSON file, or stdin for ``-``, holds. Raises WrongUsage."""
+    from pydantic_core import from_json
+
     where = "stdin" if file == "-" else escaped(file)
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise WrongUsage(f"{where} cannot be read: {error.strerror}") from None
     try:
-        content = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise WrongUsage(f"{where} is no JSON: {error}") from None
+        content = from_json(raw, allow_inf_nan=False)
+        json.dumps(content, allow_nan=False)  # 1e999 was read as what it is not.
+    except ValueError as error:
+        raise WrongUsage(f'{where} is no JSON: {error}; write "NaN", "Infinity" or "-Infinity" for these') from None
     if not isinstance(content, dict) or "inputs" not in content:
         raise WrongUsage(f"{where} holds no tensor job: it must be a JSON object with {', '.join(_PARTS)}")
     return content
