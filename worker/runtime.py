@@ -11,7 +11,7 @@ import structlog
 from gevent.event import Event
 
 from settings.schema import Settings
-from tasks.delivery import Delivery
+from tasks.delivery import Delivery, Outcome
 from tasks.generate import end_unstarted, generate
 from worker import ledger
 from worker.circuit_sync import CircuitSync
@@ -120,16 +120,18 @@ class Runtime:
             part.link_exception(self._lose_part)
         log.info("worker.started", models=list(settings.supported_models), concurrency=slots)
 
-    def perform(self, delivery: Delivery) -> None:
-        """Run one delivery to its outcome and hand that in; a greenlet that is killed hands in nothing."""
+    def perform(self, delivery: Delivery) -> Outcome | None:
+        """Run one delivery to its outcome, hand that in and return it; a greenlet that is killed hands in nothing."""
         if not self._incarnation.is_trusted():
             self.intake.give_back(delivery)  # By the time it ran, it might be another's.
-            return
+            return None
         self._running[delivery.tag] = gevent.getcurrent()
         try:
-            self.intake.finish(delivery, generate(delivery, self._ports))
+            outcome = generate(delivery, self._ports)
+            self.intake.finish(delivery, outcome)
         finally:
             del self._running[delivery.tag]
+        return outcome
 
     def stop(self) -> bool:
         """Take no more jobs; asked again, let running ones end no longer. May be called from a signal handler.
