@@ -128,9 +128,13 @@ def trim(
 
 
 def _check_id(stream_id: str) -> None:
-    ms, _, seq = stream_id.partition("-")
-    if not all(part.isascii() and part.isdigit() for part in (ms, seq or "0")):
+    parts = stream_id.split("-")
+    if len(parts) > 2 or not all(_is_64_bits(part) for part in parts):
         raise WrongUsage(f"--after takes a stream id such as 1764496800000-0, not {escaped(stream_id)}")
+
+
+def _is_64_bits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 1 << 64
 
 
 def _show_json(target: RedisTarget, count: int, after: str | None, *, follow: bool) -> None:
