@@ -28,12 +28,13 @@ def worker(
     valkey_server: ValkeyServer,  # noqa: ARG001 - as well
 ) -> WorkerProcess:
     """One worker for texts and tensors."""
-    behind = models(
-        **{"model-1": "text_generation", "echo": BEHIND},
-        one=BEHIND | {"model_version": "1"},
-        three=BEHIND | {"model_version": "3"},
-    )
-    return standing_fleet.start(worker_id="tensors", **behind)
+    behind: dict[str, dict[str, Any]] = {
+        "model-1": {"model_name": "text_generation"},
+        "echo": BEHIND,
+        "one": BEHIND | {"model_version": "1"},
+        "three": BEHIND | {"model_version": "3"},
+    }
+    return standing_fleet.start(worker_id="tensors", **models(**behind))
 
 
 @pytest.fixture(autouse=True)
