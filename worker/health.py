@@ -191,7 +191,7 @@ def _declaration(kind: str, limits: object) -> str:
     # Of tensors there is no prompt, and are no tokens.
     text = limits if isinstance(limits, ModelLimits) else None
     tensors = limits if isinstance(limits, TensorLimits) else None
-    parameters = tensors.inference_parameters if tensors else text and text.parameters
+    parameters = tensors.inference_parameters if tensors else text.parameters if text else None
     content = {
         "kind": kind,
         "max_tokens_limit": text and text.max_tokens_limit,
