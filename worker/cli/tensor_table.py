@@ -33,16 +33,17 @@ class TensorRow:
 
 def tensor_rows(config: "RuntimeConfig", model: "ModelDescription") -> tuple[TensorRow, ...]:
     """Return a row for each tensor, the model's own first."""
-    inputs = _side("input", model.inputs, _inputs(config), says_required=model.complete)
-    return (*inputs, *_side("output", model.outputs, _outputs(config), says_required=False))
+    rest = "as jobs have it" if config.kind == "tensors" else ""
+    inputs = _side("input", model.inputs, _inputs(config), rest, says_required=model.complete)
+    return (*inputs, *_side("output", model.outputs, _outputs(config), rest, says_required=False))
 
 
 def _side(
-    side: str, tensors: "tuple[TensorDescription, ...]", uses: dict[str, list[str]], *, says_required: bool
+    side: str, tensors: "tuple[TensorDescription, ...]", uses: dict[str, list[str]], rest: str, *, says_required: bool
 ) -> Iterator[TensorRow]:
     for tensor in tensors:
         needed = ", required" if says_required and not tensor.optional else ""
-        yield TensorRow(side, tensor.name, f"{tensor}{needed}", ", ".join(uses.pop(tensor.name, [])))
+        yield TensorRow(side, tensor.name, f"{tensor}{needed}", ", ".join(uses.pop(tensor.name, [])) or rest)
     for name, fields in uses.items():
         yield TensorRow(side, _NOT_THERE, "", ", ".join(f"{field} = {name}" for field in fields))
 
