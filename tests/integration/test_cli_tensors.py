@@ -13,7 +13,7 @@ from tasks.tensor_result import read_result
 from tasks.tensors import TensorJob
 from tests.integration.command import lines, objects, run
 from tests.jobs import MODEL
-from tests.tensor_jobs import full_tensor_content, tensor, tensor_content
+from tests.tensor_jobs import ECHO, full_tensor_content, tensor, tensor_content
 from tests.waiting import wait_until
 from worker.keys import Keys
 from worker.submit import encode
@@ -197,3 +197,36 @@ def test_settlements_of_both_kinds_are_shown(valkey: redis.Redis, redis_url: str
     assert "x FP32 [1, 10]: 0.5" in row
     (entry,) = objects(run("settlements", "--json", "--redis-url", redis_url))
     assert entry["result"]["outputs"] == OUTPUTS
+
+
+class TestChecking:
+    def config(self, folder: Path, triton_url: str, redis_url: str, usage: dict[str, str]) -> str:
+        """A configuration of one text model and one of tensors."""
+        tree = {
+            **{"worker_id": "w", "runtime_endpoint": triton_url, "redis_url": redis_url},
+            "supported_models": ["acme/text", "acme/tensors"],
+            "runtime_config": {"model_name": "text_generation"},
+            "models": {"acme/tensors": {"model_name": ECHO, "kind": "tensors", "tensors": {"usage": usage}}},
+        }
+        return file_of(folder, tree)
+
+    def test_a_tensor_model_that_fits_is_shown_with_its_tensors(
+        self, triton_url: str, redis_url: str, tmp_path: Path
+    ) -> None:
+        """Beside a text model; nothing is probed of it, since only jobs know what to send."""
+        config = self.config(tmp_path, triton_url, redis_url, {"values": "count"})
+        shown = lines(run("check", "--probe", "--config", config, "--no-json"))
+        assert f"acme/tensors -> {ECHO}, version 1, 3: fits" in shown
+        assert any(line.split() == ["input", "IN_BF16", "BF16", "[1,-1]", "as", "jobs", "have", "it"] for line in shown)
+        assert any(line.split() == ["output", "count", "INT32", "[1,1]", "tensors.usage.values"] for line in shown)
+        rows = objects(run("models", "--config", config, "--json"))
+        assert [(row["model"], row["ready"]) for row in rows] == [("acme/text", True), ("acme/tensors", True)]
+
+    def test_a_unit_without_an_output_is_told_what_to_change(
+        self, triton_url: str, redis_url: str, tmp_path: Path
+    ) -> None:
+        """Exit 1, as for a text model that does not fit."""
+        config = self.config(tmp_path, triton_url, redis_url, {"values": "cont"})
+        shown = lines(run("check", "--config", config, "--no-json"), 1)
+        assert f"acme/tensors -> {ECHO}, version 1, 3: DOES NOT FIT" in shown
+        assert "  tensors.usage.values = cont is none of its outputs: set tensors.usage.values to count" in shown
