@@ -82,11 +82,12 @@ class Runtime:
         link, clocks = self._telemetry.link(), (self._clock, self._redis_clock)
         sync = CircuitSync.of(settings, self.keys, link, lambda: self._doorbell.client_id, clocks, self._draw)
         self._circuits = Circuits.of(settings, self._gate, self._inference, sync)
-        self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, sync.changed)
+        self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, self._changed)
         self.intake = self._make_intake()
         self._recovery = Recovery(self._gate, self._circuits.look, self._circuits.looked_at, self.intake.wake)
         registration = registration_of(settings, self._ports)
-        self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
+        link, doorbell_id = self._telemetry.link(), lambda: self._doorbell.client_id
+        self._heartbeat = Heartbeat(link, self.keys, registration, self._redis_clock, self._ring, doorbell_id)
         events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
         terms, link = lease_terms(settings), self._telemetry.link()
         self._lease = LeaseKeeper(link, self.keys, self._incarnation, terms, self._clock, events)
@@ -223,6 +224,10 @@ class Runtime:
 
     def _ring(self, models: frozenset[str] | None) -> None:
         self.intake.ring(models)
+
+    def _changed(self, keys: frozenset[str] | None) -> None:
+        self._circuits.sync.changed(keys)
+        self._heartbeat.changed(keys)
 
     def _standing_changed(self) -> None:
         self._recovery.look_again()
