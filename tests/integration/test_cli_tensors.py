@@ -203,7 +203,9 @@ class TestChecking:
     def config(self, folder: Path, triton_url: str, redis_url: str, usage: dict[str, str]) -> str:
         """A configuration of one text model and one of tensors."""
         tree = {
-            **{"worker_id": "w", "runtime_endpoint": triton_url, "redis_url": redis_url},
+            "worker_id": "w",
+            "runtime_endpoint": triton_url,
+            "redis_url": redis_url,
             "supported_models": ["acme/text", "acme/tensors"],
             "runtime_config": {"model_name": "text_generation"},
             "models": {"acme/tensors": {"model_name": ECHO, "kind": "tensors", "tensors": {"usage": usage}}},
