@@ -35,6 +35,9 @@ def read_text(path: Path) -> str:
         UnreadableError: it cannot be read or is not UTF-8.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            # A pipe would be waited for until somebody writes into it.
+            raise UnreadableError("is not a file")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"is not UTF-8 (byte {error.start})") from None

@@ -132,6 +132,11 @@ class RuntimeConfig(Section):
         """The fields as they were written, without what a preset or a default adds."""
         return self._written
 
+    def plain(self) -> dict[str, Any]:
+        """Return what was written with what its preset adds, as fields that mean the same without a preset."""
+        names = set(expanded(self._written)) - {"preset"}
+        return self.model_dump(mode="json", include=names)
+
     @property
     def parameters(self) -> frozenset[str] | None:
         """Which `parameters` a job may have; None where it may have any."""

@@ -143,6 +143,8 @@ class Settings(Section):
     """Whether Triton's own metrics are part of each scrape, labelled by pool."""
     triton_metrics_url: TritonMetricsUrl = Field(default_factory=triton_metrics_url)
     """Where Triton shows its metrics. `runtime_headers` are not sent there."""
+    celery_events: bool = False
+    """Whether Celery's events are sent, for `celery events` and Flower. They cost time with each job."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log lines that are written."""
     log_format: Literal["auto", "json", "console"] = "auto"

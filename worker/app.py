@@ -3,20 +3,18 @@
 import signal
 import warnings
 from os import EX_OK, EX_SOFTWARE
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-import gevent
 import structlog
 from celery import Celery, Task, signals
 from celery.bootsteps import StartStopStep
 from celery.exceptions import SecurityWarning
-from celery.worker import control, pidbox, state
+from celery.worker import state
 from celery.worker.consumer import Consumer
-from celery.worker.consumer.control import Control
 from kombu import Queue
 
 from settings.schema import Settings
-from tasks.delivery import Delivery
+from tasks.delivery import Delivery, Outcome
 from tasks.job import TASK_NAME
 from worker.crew import Crew
 from worker.lease_keeper import WorkerIdTaken
@@ -27,11 +25,9 @@ from worker.runtime import Runtime
 from worker.tracing.wanted import NO_TRACES, TracesWanted
 from worker.transport_options import JobsOption, RedisOption
 
-if TYPE_CHECKING:
-    from greenlet import greenlet
-
 _LONGEST_RECONNECT_SECONDS: Final = 1.0
 _WRONG_USAGE: Final = 2
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 log = structlog.get_logger()
 
@@ -40,7 +36,7 @@ class GreenletsNeeded(Exception):
     """The worker was started with another pool than gevent's."""
 
 
-class GenerateTask(Task[..., None]):
+class GenerateTask(Task[..., Outcome | None]):
     """The task of every job: a shell around ``tasks.generate``."""
 
     name = TASK_NAME
@@ -50,9 +46,9 @@ class GenerateTask(Task[..., None]):
     ignore_result = True
     acks_late = True
 
-    def run(self, delivery: Delivery) -> None:
-        """Run a delivery in this process' runtime."""
-        self.runtime.perform(delivery)
+    def run(self, delivery: Delivery) -> Outcome | None:
+        """Run a delivery in this process' runtime; return what becomes of it, None where it goes back untouched."""
+        return self.runtime.perform(delivery)
 
 
 def create_app(settings: Settings, traces: TracesWanted = NO_TRACES) -> Celery:
@@ -60,6 +56,7 @@ def create_app(settings: Settings, traces: TracesWanted = NO_TRACES) -> Celery:
     app = Celery("speedinfer", set_as_current=False)
     runtime = Runtime(settings, traces)
     app.conf.update(_options(settings, runtime))
+    app.events.dispatcher_cls = "worker.events:UnhurriedDispatcher"
     task = GenerateTask()
     task.runtime = runtime
     task.crew = Crew()
@@ -105,7 +102,7 @@ def _options(settings: Settings, runtime: Runtime) -> dict[str, Any]:
         "worker_concurrency": settings.concurrency,
         "worker_prefetch_multiplier": 1,
         "worker_disable_rate_limits": True,
-        "worker_send_task_events": False,
+        "worker_send_task_events": settings.celery_events,
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
@@ -143,13 +140,19 @@ def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Let running jobs end, for drain_seconds at most."""
-            runtime.drain(runtime.settings.drain_seconds)
-            crew.dismiss()
+            self._end(runtime.settings.drain_seconds)
 
         def terminate(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
             """Put every job back now."""
-            runtime.drain(0)
+            self._end(0)
+
+        @staticmethod
+        def _end(seconds: float) -> None:
+            runtime.drain(seconds)
             crew.dismiss()
+            # Python's end would give a handler's signal back to the system, which kills: all is done, whoever asks again.
+            for number in _STOPPING:
+                signal.signal(number, signal.SIG_IGN)
 
     return JobsStep
 
@@ -164,53 +167,8 @@ def _stop_on_signals(runtime: Runtime) -> None:
         runtime.stop()
         state.should_stop = EX_SOFTWARE if runtime.lost_a_part else EX_OK  # type: ignore[assignment]  # the stubs know only the value it starts with
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+    for number in _STOPPING:
         signal.signal(number, stop)
-
-
-class SteadyPidbox(pidbox.gPidbox):
-    """Remote control that comes back after a lost connection, and takes only commands that read.
-
-    Celery's own greenlet ends with its first connection. Its commands that change something (revoke, shutdown, pool_restart, …)
-    end jobs in ways of which nothing would be settled.
-    """
-
-    def __init__(self, consumer: Any) -> None:
-        """Keep the handlers of commands that read."""
-        super().__init__(consumer)
-        self._listener: greenlet | None = None
-        self.node.handlers = {
-            name: handler
-            for name, handler in control.Panel.data.items()
-            if control.Panel.meta[handler.__name__].type == "inspect"
-        }
-
-    def loop(self, consumer: Any) -> None:
-        """Listen until the consumer closes."""
-        self._listener = gevent.getcurrent()
-        while consumer.connection:
-            try:
-                super().loop(consumer)
-            except consumer.connection_errors as error:
-                log.warning("remote_control.was_interrupted", exception=type(error).__name__)
-            else:
-                return
-
-    def on_stop(self) -> None:
-        """End the listening now. Celery waits for its poll to end, a second of every drain, or for a Redis that is away."""
-        if self._listener is not None:
-            gevent.kill(self._listener)  # Its connection closes with it, and so the consumer and the channel.
-            self._listener = self.consumer = self.node.channel = None
-
-
-class SteadyControl(Control):
-    """The step that starts remote control, with ours in place of Celery's."""
-
-    def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        """Put our mailbox in place, as Celery's step does with its own."""
-        super().__init__(consumer, **kwargs)
-        box = SteadyPidbox(consumer)
-        self.__dict__.update(box=box, start=box.start, stop=box.stop, shutdown=box.shutdown)
 
 
 class JobConsumer(Consumer):
@@ -220,13 +178,14 @@ class JobConsumer(Consumer):
         """Celery's steps, with our remote control."""
 
         default_steps: ClassVar[list[str]] = [
-            "worker.app:SteadyControl" if step == "celery.worker.consumer.control:Control" else step
+            "worker.remote_control:SteadyControl" if step == "celery.worker.consumer.control:Control" else step
             for step in Consumer.Blueprint.default_steps
         ]
 
     def __init__(self, on_task_request: Any, *, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Leave out mingle, gossip and Celery's heartbeat."""
-        without = {"without_mingle": True, "without_gossip": True, "without_heartbeat": True}
+        """Leave out mingle and gossip, and Celery's heartbeat unless events were asked for: it is one of them."""
+        told = bool(kwargs.get("task_events"))
+        without = {"without_mingle": True, "without_gossip": True, "without_heartbeat": not told}
         super().__init__(on_task_request, worker_options={**(worker_options or {}), **without}, **kwargs)
 
     def ensure_connected(self, conn: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Final
 
 from settings.schema import Settings
 from tasks.reading import ModelLimits
+from tasks.tensor_limits import TensorLimits
 from worker.gate import ModelState, Standing
 from worker.tally import Tally
 
@@ -187,11 +188,15 @@ def declarations(settings: Settings, limits: Mapping[str, object]) -> dict[str, 
 
 
 def _declaration(kind: str, limits: object) -> str:
-    text = limits if isinstance(limits, ModelLimits) else None  # Of tensors there is no prompt, and are no tokens.
+    # Of tensors there is no prompt, and are no tokens.
+    text = limits if isinstance(limits, ModelLimits) else None
+    tensors = limits if isinstance(limits, TensorLimits) else None
+    parameters = tensors.inference_parameters if tensors else text.parameters if text else None
     content = {
         "kind": kind,
         "max_tokens_limit": text and text.max_tokens_limit,
         "max_prompt_bytes": text and text.max_prompt_bytes,
-        "parameters": sorted(text.parameters) if text and text.parameters is not None else None,
+        "max_input_bytes": tensors and tensors.max_input_bytes,
+        "parameters": None if parameters is None else sorted(parameters),
     }
     return json.dumps(content, separators=(",", ":")).removesuffix("}")

@@ -1,6 +1,6 @@
 """Writes this worker's health key and its places in the registries, regularly and at once when something changes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import gevent
@@ -14,6 +14,7 @@ from worker.keys import Keys
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.registration import BEATS_TO_LIVE, Beat, Entry, Registration
 from worker.scripts import Argument, Scripts
+from worker.tracking import Tracking
 
 _SHORTEST_REST_SECONDS: Final = 0.05
 """Between two beats: many models that change together, as when Triton comes back, are told together."""
@@ -31,14 +32,19 @@ class Heartbeat:
         registration: Registration,
         redis_clock: RedisClock,
         on_pauses: Callable[[frozenset[str]], None],
+        doorbell_id: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Keep the parts; nothing is written yet. ``on_pauses`` is called with the models that were paused or resumed."""
+        """Keep the parts; nothing is written yet. ``on_pauses`` is called with the models that were paused or resumed.
+
+        ``doorbell_id`` gives the client id of the connection that hears of pauses (``changed``), None while there is none.
+        """
         self._link = link
         self._keys = keys
         self._registration = registration
         self._every_seconds = registration.beat_seconds
         self._redis_clock = redis_clock
         self._on_pauses = on_pauses
+        self._tracking = Tracking(link, keys.paused, doorbell_id)
         self._soon = Event()
         self._scripts = Scripts(link, ["beat"])
         self._paused: frozenset[str] = frozenset()
@@ -46,6 +52,11 @@ class Heartbeat:
     def beat_soon(self) -> None:
         """Beat before it is time: something changed."""
         self._soon.set()
+
+    def changed(self, keys: Collection[str] | None) -> None:
+        """Learn that others have changed these keys, or may have changed any: if it is the pauses, a beat hears of them at once."""
+        if keys is None or self._keys.paused in keys:
+            self.beat_soon()
 
     def paused_models(self) -> frozenset[str]:
         """Return which of the worker's models operators had paused at the last beat."""
@@ -73,7 +84,13 @@ class Heartbeat:
         Raises:
             RedisUnavailable: they may or may not have been written.
         """
-        if not self._write(beat) and not self._write(beat):
+        try:
+            self._tracking.tie()  # Before the pauses are read, so that no change of them falls between.
+            was_written = self._write(beat) or self._write(beat)
+        except RedisUnavailable:
+            self._tracking.lost()
+            raise
+        if not was_written:
             raise RedisUnavailable("the health key is lost again and again")
 
     def sync_clock(self) -> None:

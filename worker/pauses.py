@@ -13,8 +13,9 @@ from worker.keys import Keys
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What a pause or its end found: whether it changed anything, and whether any worker declares such a model."""
+    """How it is now, whether that is a change, and whether any worker declares such a model."""
 
+    is_paused: bool
     changed: bool
     is_declared: bool
 
@@ -27,7 +28,7 @@ def pause(client: redis.Redis, keys: Keys, model: str, *, reason: str, by: str) 
     pipe.hset(keys.pauses, model, json.dumps(said))
     # Workers leave it with their next heartbeat, which writes nobody into it any more; routing need not wait for that.
     pipe.delete(keys.model_workers(model))
-    return _done(pipe, keys, model)
+    return _done(pipe, keys, model, is_paused=True)
 
 
 def resume(client: redis.Redis, keys: Keys, model: str) -> Paused:
@@ -35,10 +36,10 @@ def resume(client: redis.Redis, keys: Keys, model: str) -> Paused:
     pipe = client.pipeline(transaction=True)
     pipe.srem(keys.paused, model)
     pipe.hdel(keys.pauses, model)
-    return _done(pipe, keys, model)
+    return _done(pipe, keys, model, is_paused=False)
 
 
-def _done(pipe: Any, keys: Keys, model: str) -> Paused:
+def _done(pipe: Any, keys: Keys, model: str, *, is_paused: bool) -> Paused:
     pipe.hexists(keys.models, model)
     changed, *_, is_declared = pipe.execute()
-    return Paused(bool(changed), bool(is_declared))
+    return Paused(is_paused, bool(changed), bool(is_declared))

@@ -11,14 +11,13 @@ import structlog
 from gevent.event import Event
 
 from settings.schema import Settings
-from tasks.delivery import Delivery
+from tasks.delivery import Delivery, Outcome
 from tasks.errors import JobError, ServerAway
 from tasks.generate import end_unstarted, generate
 from worker.circuit_sync import CircuitSync
 from worker.circuits import Circuits
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
-from worker.crew import break_off
 from worker.doorbell import Doorbell
 from worker.entering import enter
 from worker.gate import ModelGate
@@ -38,6 +37,7 @@ from worker.process import this_process
 from worker.reception import Reception
 from worker.recovery import Recovery
 from worker.redis_link import RedisUnavailable
+from worker.runs import Runs
 from worker.shares import Shares
 from worker.tally import Tally
 from worker.telemetry import Telemetry
@@ -48,9 +48,7 @@ from worker.vitals import Vitals
 from worker.waits import Waits
 
 if TYPE_CHECKING:
-    # Neither can be subscripted, or is needed, while the worker runs.
-    from greenlet import greenlet
-
+    # It cannot be subscripted, nor is it needed, while the worker runs.
     Loop = gevent.Greenlet[..., None]
 
 _LAST_COMMIT_SECONDS: Final = 5.0
@@ -89,7 +87,8 @@ class Runtime:
         self.intake = self._make_intake()
         self._recovery = Recovery(self._gate, self._circuits.look, self._looked_at, self.intake.wake)
         registration = registration_of(settings, self._ports)
-        self._heartbeat = Heartbeat(self._telemetry.link(), self.keys, registration, self._redis_clock, self._ring)
+        link, doorbell_id = self._telemetry.link(), lambda: self._doorbell.client_id
+        self._heartbeat = Heartbeat(link, self.keys, registration, self._redis_clock, self._ring, doorbell_id)
         events = LeaseEvents(self._abandon, self.intake.wake, self._journal.reaped)
         terms, link = lease_terms(settings), self._telemetry.link()
         self._lease = LeaseKeeper(link, self.keys, self._incarnation, terms, self._clock, events)
@@ -99,7 +98,7 @@ class Runtime:
         self._stopped_at_ms = 0.0
         self._hurried = Event()
         self._greenlets: list[Loop] = []
-        self._running: dict[str, greenlet] = {}
+        self._runs = Runs()
 
     def start(self, slots: int) -> None:
         """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once.
@@ -125,16 +124,15 @@ class Runtime:
             part.link_exception(self._lose_part)
         log.info("worker.started", models=list(settings.supported_models), concurrency=slots)
 
-    def perform(self, delivery: Delivery) -> None:
-        """Run one delivery to its outcome and hand that in; a greenlet that is killed hands in nothing."""
+    def perform(self, delivery: Delivery) -> Outcome | None:
+        """Run one delivery to its outcome, hand that in and return it; a greenlet that is killed hands in nothing."""
         if not self._incarnation.is_trusted():
             self.intake.give_back(delivery)  # By the time it ran, it might be another's.
-            return
-        self._running[delivery.tag] = gevent.getcurrent()
-        try:
-            self.intake.finish(delivery, generate(delivery, self._ports))
-        finally:
-            del self._running[delivery.tag]
+            return None
+        with self._runs.of(delivery.tag):
+            outcome = generate(delivery, self._ports)
+            self.intake.finish(delivery, outcome)
+        return outcome
 
     def stop(self) -> bool:
         """Take no more jobs; asked again, let running ones end no longer. May be called from a signal handler.
@@ -161,9 +159,9 @@ class Runtime:
         if not idle.is_set():
             held = self.intake.held()
             for delivery in held:
-                is_running = delivery.tag in self._running
+                is_running = delivery.tag in self._runs
                 self.intake.give_back(delivery, drained(delivery, self.settings.worker_id) if is_running else None)
-            gevent.killall(list(self._running.values()), block=False)
+            self._runs.kill()
             log.warning("worker.gave_jobs_back", jobs=len(held))
             if not self.intake.idle().wait(_LAST_COMMIT_SECONDS):
                 log.error("worker.left_claims", reason="Redis does not answer")
@@ -215,14 +213,14 @@ class Runtime:
     def _abandon(self) -> None:
         """Stop what runs for a lost lease. What came in while this process stood still is still heard: the ledger wants it."""
         self.intake.forget()
-        late = tuple(self._running)
-        gevent.spawn_later(_LATE_ANSWER_SECONDS, gevent.get_hub().loop.run_callback, break_off, self._running, late)
+        self._runs.break_off_after(_LATE_ANSWER_SECONDS)
 
     def _ring(self, models: frozenset[str] | None) -> None:
         self.intake.ring(models)
 
     def _changed(self, keys: frozenset[str] | None) -> None:
         self._circuits.sync.changed(keys)
+        self._heartbeat.changed(keys)
         if keys is None or any(self.keys.is_news(key) for key in keys):
             self.intake.wake()
 

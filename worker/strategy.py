@@ -1,7 +1,7 @@
 """How Celery runs a delivered job: in a greenlet of the pool, without Celery's trace.
 
 ``Task.Strategy`` is Celery's own hook for this. The trace would build a context, a result and signals for each job that nobody
-reads; what `celery inspect` shows is kept.
+reads; what `celery inspect` shows is kept, and its events where they are asked for.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any
 from celery.worker import state
 
 from tasks.delivery import Delivery
+from worker import events
 from worker.transport import DELIVERY_HEADER
 
 
@@ -23,7 +24,7 @@ class JobRequest:
         """Take what is shown; the job itself, with its prompt, is not."""
         self.task = task
         self.name = task.name
-        self.id = delivery.tag
+        self.id = events.name_of(delivery)
         self.model = delivery.queue_model
         self.hostname = hostname
         self.time_start: float | None = None
@@ -58,15 +59,26 @@ def run_in_pool(task: Any, app: Any, consumer: Any) -> Callable[..., None]:  # n
     def run(request: JobRequest, delivery: Delivery) -> None:
         request.time_start = time.time()
         state.task_accepted(request)
+        tell("task-started", request)
+        started = time.monotonic()
         try:
-            task.run(delivery)
+            outcome = task.run(delivery)
         finally:
             state.task_ready(request)
+        if outcome is not None:
+            kind, fields = events.ended(outcome, time.monotonic() - started)
+            tell(kind, request, **fields)
+
+    def tell(kind: str, request: JobRequest, **fields: Any) -> None:
+        # There is none unless events were asked for; it is another one after a connection was lost.
+        if (dispatcher := consumer.event_dispatcher) is not None and dispatcher.enabled:
+            dispatcher.send(kind, uuid=request.id, **fields)
 
     def on_message(message: Any, _body: Any, _ack: Any, _reject: Any, _callbacks: Any) -> None:
         delivery = message.headers[DELIVERY_HEADER]
         request = JobRequest(task, delivery, hostname)
         state.task_reserved(request)
+        tell("task-received", request, name=request.name, **events.received(delivery))
         crew.run(pool, run, request, delivery)
 
     return on_message

@@ -11,9 +11,10 @@ from typing import Any, Final
 import redis
 
 from tasks import rfc3339
-from tasks.job import GenerateJob
 from tasks.reading import fingerprint
-from tasks.result import GenerateResult
+from tasks.tensor_result import Result
+from tasks.tensor_result import read_result as result_from
+from tasks.tensors import Job
 from worker import lua
 from worker.keys import Keys
 
@@ -37,7 +38,7 @@ class AnotherJob(Exception):
     """The job_id belongs to a job with other content, which has been settled."""
 
 
-def enqueue(client: redis.Redis, keys: Keys, job: GenerateJob, *, token: str | None = None) -> EnqueueReply:
+def enqueue(client: redis.Redis, keys: Keys, job: Job, *, token: str | None = None) -> EnqueueReply:
     """Put a job at the back of its model's queue, once, even where Redis' reply is lost and the call is sent again.
 
     A call is what has the same ``token``; without one, this call has its own. Raises redis.ConnectionError or
@@ -59,7 +60,7 @@ def enqueue(client: redis.Redis, keys: Keys, job: GenerateJob, *, token: str | N
     raise AssertionError("unreachable")
 
 
-def enqueue_all(client: redis.Redis, keys: Keys, jobs: Iterable[GenerateJob], *, token: str) -> None:
+def enqueue_all(client: redis.Redis, keys: Keys, jobs: Iterable[Job], *, token: str) -> None:
     """Put jobs at the backs of their queues, in one round trip, each of them once for this ``token``.
 
     Raises redis.ConnectionError or redis.TimeoutError where Redis did not answer: then some of the jobs may be there, and calling
@@ -76,12 +77,12 @@ def enqueue_all(client: redis.Redis, keys: Keys, jobs: Iterable[GenerateJob], *,
     pipe.execute()
 
 
-def encode(job: GenerateJob) -> bytes:
+def encode(job: Job) -> bytes:
     """Return the job as it stands in a queue: JSON without the fields that have their default."""
     return json.dumps(_content(job), ensure_ascii=False, allow_nan=False).encode()
 
 
-def read_result(client: redis.Redis, keys: Keys, job: GenerateJob) -> GenerateResult | None:
+def read_result(client: redis.Redis, keys: Keys, job: Job) -> Result | None:
     """Return the job's result, or None while it has not ended. Raises AnotherJob."""
     pipe = client.pipeline(transaction=True)
     pipe.get(keys.result(job.job_id))
@@ -89,18 +90,18 @@ def read_result(client: redis.Redis, keys: Keys, job: GenerateJob) -> GenerateRe
     result, settled_as = pipe.execute()
     if settled_as is not None and settled_as.decode() != fingerprint(_content(job)):
         raise AnotherJob
-    return None if result is None else GenerateResult.model_validate_json(result)
+    return None if result is None else result_from(result)
 
 
 def follow_result(
     client: redis.Redis,
     keys: Keys,
-    job: GenerateJob,
+    job: Job,
     *,
     now: Callable[[], float],
     sleep: Callable[[float], None],
     timeout: float | None,
-) -> GenerateResult | None:
+) -> Result | None:
     """Return the job's result as soon as it is there, or None after ``timeout`` seconds. Raises AnotherJob.
 
     It asks for the result itself, more and more rarely, and does not read the settlement queue: every settlement of every
@@ -120,7 +121,7 @@ def _pauses() -> Iterator[float]:
     return chain(doubling, repeat(_LONGEST_POLL_SECONDS))
 
 
-def _content(job: GenerateJob) -> dict[str, Any]:
+def _content(job: Job) -> dict[str, Any]:
     fields = job.model_dump(exclude_defaults=True)
     return {name: _as_wire(value) if isinstance(value, datetime) else value for name, value in fields.items()}
 

@@ -143,7 +143,7 @@ def test_remote_control_reads_and_refuses_what_changes(
     assert replies["registered"] == ["speedinfer.generate"]
     assert [queue["name"] for queue in replies["active_queues"]] == [KEYS.jobs("acme/model-1")]
     assert {name for name in reading if replies[name] is None or "error" in replies[name]} == set()
-    assert {name: replies[name] for name in changing} == {name: {"error": f"KeyError('{name}')"} for name in changing}
+    assert {name for name in changing if "refused: " not in replies[name]["error"]} == set()
     assert codes([result_of(valkey, "running")]) == [None]
     push_jobs(valkey, "next")
     assert codes([result_of(valkey, "next")]) == [None]

@@ -10,6 +10,7 @@ from tests.integration.bench import BareLedger, Ledgers, RedisBench, ledger_on
 from worker.sandbox.triton_server import TritonServer
 
 LOOKALIKES = Path(__file__).parents[1] / "lookalikes"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ def bench(valkey: redis.Redis, redis_url: str, ledgers: Ledgers) -> RedisBench:
 
 @pytest.fixture(scope="session")
 def lookalikes() -> Iterator[TritonServer]:
-    """A Triton with models that have the contracts of those that people run; no test may change it."""
-    with TritonServer(LOOKALIKES, control="explicit", models=["*"]) as server:
+    """A Triton with models that have the contracts of those that people run, and the example's; no test may change it."""
+    repositories = (LOOKALIKES, EXAMPLES / "model_repository")
+    with TritonServer(repositories, control="explicit", models=["*"], own_copy=True) as server:
         yield server

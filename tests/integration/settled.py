@@ -59,9 +59,10 @@ def settle(client: redis.Redis, job: GenerateJob, **fields: Any) -> str:
         KEYS.settlements, {"job_id": job.job_id, "status": result.status, "model": job.model, "result": text}
     )
     client.set(KEYS.result(job.job_id), text, ex=60)
-    client.hset(KEYS.settled(job.job_id), "fingerprint", settled_as(job))
-    client.expire(KEYS.settled(job.job_id), 60)
     assert isinstance(stream_id, bytes)
+    marker = {"fingerprint": settled_as(job), "status": result.status, "stream_id": stream_id}
+    client.hset(KEYS.settled(job.job_id), mapping=marker)
+    client.expire(KEYS.settled(job.job_id), 60)
     return stream_id.decode()
 
 

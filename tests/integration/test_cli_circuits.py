@@ -33,13 +33,15 @@ def test_a_circuit_is_held_open_and_let_go(valkey: redis.Redis, redis_url: str) 
     """With who did it and why; what was open is tried with a few jobs first."""
     worker(valkey)
     held = run("models", "circuit", "open", MODEL, "--reason", "GPU 3 overheats", "--no-json", "--redis-url", redis_url)
-    assert lines(held) == ["the circuit of text_generation at triton:8000 is held open"]
+    assert lines(held) == ["the circuit of text_generation at triton:8000 is held open: GPU 3 overheats"]
     fields = circuit(valkey)
     assert (fields["state"], fields["forced"], fields["reason"]) == ("open", "open", "GPU 3 overheats")
     assert "@" in fields["forced_by"]
     assert valkey.ttl(CIRCUIT) == -1
-    let_go = run("models", "circuit", "auto", MODEL, "--no-json", "--redis-url", redis_url)
-    assert lines(let_go) == ["the circuit of text_generation at triton:8000 goes by its own rules: it is half_open"]
+    let_go = run("models", "circuit", "auto", MODEL, "--reason", "cooled", "--no-json", "--redis-url", redis_url)
+    assert lines(let_go) == [
+        "the circuit of text_generation at triton:8000 goes by its own rules: it is half_open: cooled"
+    ]
     assert forced(valkey) == ("", "half_open")
     assert valkey.ttl(CIRCUIT) > 0
 
@@ -55,6 +57,7 @@ def test_a_circuit_is_held_closed(valkey: redis.Redis, redis_url: str) -> None:
             "triton_model": TRITON_MODEL,
             "state": "closed",
             "forced": True,
+            "reason": "known fault",
             "others": ["acme/alias"],
         }
     ]

@@ -20,7 +20,7 @@ def test_a_paused_model_is_out_of_routing_at_once(valkey: redis.Redis, redis_url
     valkey.hset(KEYS.models, MODEL, "{}")
     valkey.zadd(KEYS.model_workers(MODEL), {"w": redis_time_ms(valkey)})
     paused = objects(run("models", "pause", MODEL, "--reason", " new\nweights ", "--redis-url", redis_url))
-    assert paused == [{"model": MODEL, "paused": True, "changed": True, "declared": True}]
+    assert paused == [{"model": MODEL, "paused": True, "changed": True, "declared": True, "reason": "new weights"}]
     assert valkey.smembers(KEYS.paused) == {MODEL.encode()}
     assert not valkey.exists(KEYS.model_workers(MODEL))
     said = json.loads(valkey.hget(KEYS.pauses, MODEL) or b"")
@@ -33,15 +33,15 @@ def test_a_second_pause_changes_the_reason(valkey: redis.Redis, redis_url: str) 
     valkey.hset(KEYS.models, MODEL, "{}")
     run("models", "pause", MODEL, "--reason", "one", "--redis-url", redis_url)
     again = run("models", "pause", MODEL, "--reason", "two", "--no-json", "--redis-url", redis_url)
-    assert lines(again) == [f"{MODEL} was paused already; its reason is the new one"]
+    assert lines(again) == [f"{MODEL} was paused already; its reason is the new one: two"]
     assert json.loads(valkey.hget(KEYS.pauses, MODEL) or b"")["reason"] == "two"
 
 
 def test_a_resumed_model_leaves_no_trace(valkey: redis.Redis, redis_url: str) -> None:
     """Resumed again, or resumed without a pause, it was not paused: nothing is wrong with that."""
     run("models", "pause", MODEL, "--reason", "one", "--redis-url", redis_url)
-    resumed = run("models", "resume", MODEL, "--no-json", "--redis-url", redis_url)
-    assert lines(resumed) == [f"{MODEL} is resumed"]
+    resumed = run("models", "resume", MODEL, "--reason", "done", "--no-json", "--redis-url", redis_url)
+    assert lines(resumed) == [f"{MODEL} is resumed: done"]
     assert valkey.dbsize() == 0
     assert lines(run("models", "resume", MODEL, "--no-json", "--redis-url", redis_url)) == [f"{MODEL} was not paused"]
 

@@ -193,7 +193,7 @@ class TestCheck:
     def test_what_does_not_fit_is_shown_side_by_side(
         self, valkey: redis.Redis, triton_url: str, configure: Configure
     ) -> None:
-        """Configuration, model and verdict stand in one row; the exit code is 1."""
+        """What is wrong stands in one line with what to change, above all tensors of both sides; the exit code is 1."""
         config = configure(
             runtime_endpoint=triton_url,
             supported_models=["acme/model-1", "acme/none"],
@@ -204,9 +204,11 @@ class TestCheck:
         assert [model["verdict"] for model in found["models"]] == ["mismatch", "not_ready"]
         assert not found["ok"]
         shown = lines(run("check", "--no-json", "--config", config), exit_code=1)
-        (row,) = [line for line in shown if line.startswith("input_name")]
-        assert "prompt_text" in row
-        assert "text_input" in row
+        assert "  input_name = prompt_text is none of its inputs: set input_name to text_input" in shown
+        rows = [line.split() for line in shown]
+        assert ["input", "text_input", "BYTES", "[1,1],", "required", "-"] in rows
+        assert ["input", "(not", "there)", "-", "input_name", "=", "prompt_text"] in rows
+        assert ["output", "text_output", "BYTES", "[1,1]", "output_name"] in rows
         assert valkey.dbsize() == 0
 
     @pytest.mark.parametrize("gone", ["redis_url", "runtime_endpoint"])

@@ -4,13 +4,16 @@ Each runs with its preset, and none of its habits gets a wrong count settled.
 """
 
 import itertools
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 import pytest
 
+from settings.load import settings_from
 from tasks.errors import (
+    InferenceRejected,
     InvalidJob,
     JobError,
     ModelCrashed,
@@ -23,7 +26,7 @@ from tasks.errors import (
 from tasks.generate import Generation
 from tasks.usage import Usage
 from tests.inferences import all_at_once, failure_of, infer, inference_on, settings_for
-from tests.integration.conftest import LOOKALIKES
+from tests.integration.conftest import EXAMPLES, LOOKALIKES
 from tests.jobs import MODEL
 from worker.sandbox.triton_server import TritonServer
 from worker.triton.adapter import TritonInference
@@ -118,6 +121,34 @@ class TestPresets:
         """It is refused before anything is sent."""
         with inference_on(lookalikes.url, model_name, **fields) as adapter:
             failure_of(adapter, InvalidJob, parameters=parameters)
+
+
+class TestExamples:
+    @pytest.mark.parametrize("name", ["vllm", "tensorrt_llm", "python_model"])
+    def test_an_example_runs_as_it_stands(self, lookalikes: TritonServer, name: str) -> None:
+        """But for the addresses, the file is one that people start from; every model in it runs and is not doubted."""
+        content = json.loads((EXAMPLES / f"{name}.json").read_text())
+        settings = settings_from({**content, "runtime_endpoint": lookalikes.url}, hostname="pod-1")
+        adapter = TritonInference.of(settings)
+        try:
+            for model in settings.supported_models:
+                assert [each for each in adapter.check(model).comparisons if each.reason] == []
+                usage = infer(adapter, "a b c", model=model, max_tokens=2).usage
+                assert usage == Usage.of(prompt_tokens=3, completion_tokens=2)
+        finally:
+            adapter.close()
+
+    def test_the_examples_model_does_what_its_configuration_says(self, lookalikes: TritonServer) -> None:
+        """Parameters, finish reason, and an error of its own that no neighbour shares."""
+        fields = json.loads((EXAMPLES / "python_model.json").read_text())["runtime_config"]
+        with inference_on(lookalikes.url, **fields) as adapter:
+            got = infer(adapter, "a b c", parameters={"stop": ["c"], "temperature": 0.5})
+            assert (got.text, got.finish_reason) == ("a b", "stop")
+            assert infer(adapter, "a b c", max_tokens=1).finish_reason == "length"
+            outcomes = all_at_once(
+                [partial(infer, adapter, "x " * words, request_id=f"j-{words}") for words in (5000, 1, 2, 3)]
+            )
+        assert [type(each) for each in outcomes] == [InferenceRejected, Generation, Generation, Generation]
 
 
 class TestHabits:
@@ -311,7 +342,9 @@ class TestAuto:
         """Triton's metadata do not tell; its refusal does, before anything has run. The next job goes the right way at once."""
         closed = ("--http-restricted-api=model-config:x-admin=1",)
         with (
-            TritonServer(LOOKALIKES, control="explicit", models=["counts_decoupled"], extra_arguments=closed) as server,
+            TritonServer(
+                LOOKALIKES, control="explicit", models=["counts_decoupled"], extra_arguments=closed, own_copy=True
+            ) as server,
             inference_on(server.url, "counts_decoupled") as adapter,
         ):
             assert adapter.check(MODEL).from_metadata

@@ -36,11 +36,12 @@ class Rig:
         every_seconds: float = 5.0,
         worker_id: str = "triton-01",
         declared: Mapping[str, str] = DECLARED,
+        doorbell_id: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.clock = RedisClock(MonotonicClock())
         self.pauses: list[frozenset[str]] = []
         registration = Registration(worker_id, declared, every_seconds)
-        self.heartbeat = Heartbeat(link, KEYS, registration, self.clock, self.pauses.append)
+        self.heartbeat = Heartbeat(link, KEYS, registration, self.clock, self.pauses.append, doorbell_id)
         self.said = 0
 
     def say(self) -> Beat:

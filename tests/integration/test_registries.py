@@ -1,8 +1,9 @@
 """Which workers are able to run which models, as routing reads it, on a real Redis: kept fresh, left at once, rid of the dead."""
 
 import json
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gevent
@@ -12,6 +13,8 @@ import redis
 from tests.committer_contract import KEYS
 from tests.integration.bench import Ledgers
 from tests.integration.test_heartbeat import A_DAY_MS, DECLARED, A, B, Rig, beat, server_ms, until
+from tests.waiting import wait_until
+from worker.doorbell import Doorbell
 from worker.redis_link import RedisLink, RedisUnavailable
 
 DECLARED_500 = {f"acme/model-{n}": '{"kind":"text"' for n in range(500)}
@@ -54,6 +57,39 @@ def counted(valkey: redis.Redis) -> Iterator[dict[str, int]]:
     yield calls
     for name, stats in valkey.info("commandstats").items():
         calls[name.removeprefix("cmdstat_")] = stats["calls"]
+
+
+class Stopped(Exception):
+    """The listener was told to end."""
+
+
+@contextmanager
+def listening(url: str) -> Iterator[tuple[Doorbell, list[frozenset[str] | None]]]:
+    """Listen in a thread meanwhile; gives the doorbell, and what it has heard of."""
+    heard: list[frozenset[str] | None] = []
+    stopping = threading.Event()
+
+    def hear(keys: frozenset[str] | None) -> None:
+        if stopping.is_set():
+            raise Stopped
+        heard.append(keys)
+
+    def listen() -> None:
+        with suppress(Stopped):
+            doorbell.listen()
+        doorbell.close()
+
+    doorbell = Doorbell(RedisLink(url, socket_timeout=0.5), KEYS, lambda _: None, hear)
+    thread = threading.Thread(target=listen)
+    thread.start()
+    wait_until(lambda: heard and doorbell.client_id, description="it listens")
+    try:
+        yield doorbell, heard
+    finally:
+        stopping.set()
+        with redis.Redis.from_url(url) as client:
+            client.client_kill_filter(_id=str(doorbell.client_id))
+        thread.join(10)
 
 
 def test_a_worker_is_in_the_registries_of_what_it_takes_jobs_of(valkey: redis.Redis, link: RedisLink) -> None:
@@ -127,9 +163,10 @@ class TestDeclarations:
 
     def test_another_declaration_takes_its_place(self, valkey: redis.Redis, link: RedisLink) -> None:
         """That of the worker that started last, also where one begins as the other does."""
-        Rig(link).heartbeat.beat(beat(A))
-        Rig(link, worker_id="triton-02", declared={A: DECLARED[A] + "0"}).heartbeat.beat(beat(A))
-        assert json.loads(valkey.hget(KEYS.models, A) or b"")["max_prompt_bytes"] == 10
+        for zeros in ("", "0", ""):
+            declared = {A: DECLARED[A] + zeros}
+            Rig(link, worker_id=f"triton-{zeros}", declared=declared).heartbeat.beat(beat(A))
+            assert json.loads(valkey.hget(KEYS.models, A) or b"")["max_prompt_bytes"] == int("1" + zeros)
 
     def test_a_model_without_a_worker_is_forgotten_after_a_week(self, valkey: redis.Redis, link: RedisLink) -> None:
         """With its registry; a day less is waited for, since a weekend without workers is no end."""
@@ -206,6 +243,43 @@ class TestPauses:
         valkey.sadd(KEYS.paused, A)
         with rig.beating():
             until(lambda: rig.said == 2)
+
+    def test_a_change_of_the_pauses_rings(self, valkey: redis.Redis, link: RedisLink, redis_url: str) -> None:
+        """Over the doorbell, from the first beat on; also over the next one when its connection was lost."""
+        with listening(redis_url) as (doorbell, heard):
+            rig = Rig(link, doorbell_id=lambda: doorbell.client_id)
+            for _ in range(2):
+                rig.heartbeat.beat(beat(A))
+                for change in (valkey.sadd, valkey.srem):
+                    heard.clear()
+                    change(KEYS.paused, A)
+                    wait_until(lambda: frozenset({KEYS.paused}) in heard, description="the change rings")
+                heard.clear()
+                valkey.client_kill_filter(_id=str(doorbell.client_id))
+                wait_until(lambda: None in heard, description="it listens again")
+
+    def test_a_ring_is_followed_by_a_beat_at_once(self, valkey: redis.Redis, link: RedisLink) -> None:
+        """When it was of the pauses, or may have been; not for other keys."""
+        rig = Rig(link, every_seconds=60)
+        with rig.beating():
+            until(lambda: rig.said == 1)
+            rig.heartbeat.changed(frozenset({KEYS.paused}))
+            until(lambda: rig.said == 2)
+            rig.heartbeat.changed(None)
+            until(lambda: rig.said == 3)
+            rig.heartbeat.changed(frozenset({KEYS.models}))
+            gevent.sleep(0.1)
+        assert rig.said == 3
+        assert valkey.exists(KEYS.workers)
+
+    def test_who_cannot_listen_beats_all_the_same(self, valkey: redis.Redis, link: CountingLink) -> None:
+        """With one round trip."""
+        rig = Rig(link, doorbell_id=lambda: 999_999)
+        rig.heartbeat.beat(beat(A))
+        link.round_trips = 0
+        rig.heartbeat.beat(beat(A))
+        assert link.round_trips == 1
+        assert members(valkey, A) == {"triton-01"}
 
 
 class TestCosts:

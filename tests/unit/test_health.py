@@ -8,6 +8,7 @@ import pytest
 from settings.schema import Settings
 from tasks.errors import ErrorCode
 from tasks.reading import ModelLimits
+from tasks.tensor_limits import TensorLimits
 from tests.fakes import FakeClock
 from worker.clock import RedisClock
 from worker.gate import Cause, ModelState, Standing
@@ -237,9 +238,36 @@ def test_a_declaration_is_what_the_worker_checks_jobs_by(settings: Settings) -> 
             "kind": "text",
             "max_tokens_limit": 5,
             "max_prompt_bytes": 10,
+            "max_input_bytes": None,
             "parameters": ["seed", "top_p"],
         },
-        "acme/model-2": {"kind": "text", "max_tokens_limit": None, "max_prompt_bytes": 20, "parameters": None},
+        "acme/model-2": {
+            "kind": "text",
+            "max_tokens_limit": None,
+            "max_prompt_bytes": 20,
+            "max_input_bytes": None,
+            "parameters": None,
+        },
+    }
+
+
+def test_a_declaration_of_tensors_says_what_its_jobs_are_checked_by() -> None:
+    """No parameter is allowed but those that are named."""
+    settings = Settings.model_validate(
+        {
+            "worker_id": "triton-01",
+            "runtime_endpoint": "http://triton:8000",
+            "supported_models": ["acme/tensors"],
+            "runtime_config": {"model_name": "echo", "kind": "tensors"},
+        }
+    )
+    (declared,) = declarations(settings, {"acme/tensors": TensorLimits(5, frozenset({"mode", "a"}))}).values()
+    assert json.loads(declared + "}") == {
+        "kind": "tensors",
+        "max_tokens_limit": None,
+        "max_prompt_bytes": None,
+        "max_input_bytes": 5,
+        "parameters": ["a", "mode"],
     }
 
 

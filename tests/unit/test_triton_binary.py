@@ -31,6 +31,40 @@ def values_of(datatype: str) -> st.SearchStrategy[Any]:
     return st.floats(-largest, largest)
 
 
+def test_a_request_is_json_then_binary_tensors() -> None:
+    """The prompt's bytes go as they are, with their length before them; the outputs are asked for in binary."""
+    prompt = binary_slot(TensorPlan("text_input", "BYTES", (1, 1)))((b"a\x00\xff",))
+    number = binary_slot(TensorPlan("n", "INT32", (1, 1)))((7,))
+    body, json_bytes = request_body([prompt, number], outputs_field(["text_output"]), "j/1")
+    assert json.loads(body[:json_bytes]) == {
+        "id": "j/1",
+        "inputs": [
+            {"name": "text_input", "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": 7}},
+            {"name": "n", "shape": [1, 1], "datatype": "INT32", "parameters": {"binary_data_size": 4}},
+        ],
+        "outputs": [{"name": "text_output", "parameters": {"binary_data": True}}],
+    }
+    assert body[json_bytes:] == b"\x03\x00\x00\x00a\x00\xff" + b"\x07\x00\x00\x00"
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value", "raw"),
+    [
+        ("BOOL", True, b"\x01"),
+        ("INT8", -1, b"\xff"),
+        ("UINT64", 2**64 - 1, b"\xff" * 8),
+        ("FP16", 1.0, b"\x00\x3c"),
+        ("BF16", 1.0, b"\x80\x3f"),
+        ("FP32", 1.0, b"\x00\x00\x80\x3f"),
+        ("FP64", 1.0, b"\x00\x00\x00\x00\x00\x00\xf0\x3f"),
+        ("BYTES", b"", b"\x00\x00\x00\x00"),
+    ],
+)
+def test_each_datatype_is_sent_in_its_own_bytes(datatype: str, value: Any, raw: bytes) -> None:
+    """Little-endian and exact."""
+    assert binary_slot(TensorPlan("x", datatype, (1,)))((value,)).raw == raw
+
+
 @given(st.data(), st.sampled_from(sorted(DATATYPES)), st.booleans(), st.text(max_size=8))
 def test_a_request_is_what_tritonclient_makes_of_it(data: st.DataObject, datatype: str, one: bool, name: str) -> None:
     """Each datatype, alone and in lists, to the last byte; the JSON says the same."""

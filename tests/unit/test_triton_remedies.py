@@ -34,6 +34,7 @@ def doubted(model: Any, **fields: Any) -> list[Comparison]:
         ),
         ({"max_tokens_input_name": "max_token"}, "max_tokens_input_name", "set max_tokens_input_name to max_tokens"),
         ({"options": {"seed": "sed"}}, "options.seed", "call it seed, or take it away"),
+        ({"options": {"seed": "zzz"}}, "options.seed", "call it seed, or take it away"),
         ({"options": {"x": "zzz"}}, "options.x", "take it away"),
         ({"constants": {"flags": True}}, "constants.flags", "call it flag, or take it away"),
         ({"constants": {"seed": "x"}}, "constants.seed", "give it what fits UINT64 [1,1]"),
@@ -73,6 +74,16 @@ def test_a_required_input_comes_with_its_likely_value(name: str, datatype: str, 
     """Where the name says what it must be for a job to be settled."""
     model = described(inputs=[*INPUTS, (name, datatype, [1], False)])
     assert remedies(model) == {f"constants.{name}": f'add "{name}": {value} to constants'}
+
+
+def test_a_model_that_takes_no_limit_is_told_plainly() -> None:
+    """One JSON input may take it instead."""
+    inputs = [each for each in INPUTS if each[1] not in {"TYPE_INT32", "TYPE_UINT64"}]
+    assert remedies(described(inputs=inputs)) == {
+        "max_tokens_input_name": (
+            "the model has no integer input: set it to null and options_json_input to one that takes JSON"
+        )
+    }
 
 
 def test_a_wrong_datatype_comes_with_a_right_one() -> None:

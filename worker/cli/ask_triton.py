@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from worker.cli.failures import Unreachable
 
 if TYPE_CHECKING:
+    from settings.runtime import RuntimeConfig
     from settings.schema import Settings
     from tasks.errors import JobError
+    from worker.cli.probing import ProbeFindings
+    from worker.cli.tensor_table import TensorRow
     from worker.triton.adapter import TritonInference
     from worker.triton.model_contract import Comparison
 
@@ -39,6 +42,19 @@ class ModelFindings:
     versions: tuple[str, ...] = ()
     comparisons: "tuple[Comparison, ...]" = ()
     hint: str | None = None
+    tensors: "tuple[TensorRow, ...]" = ()
+    probe: "ProbeFindings | None" = None
+
+    @property
+    def is_right(self) -> bool:
+        """Tell whether jobs can be run, and one was where that was asked for."""
+        return self.verdict == "fits" and (self.probe is None or self.probe.ok)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Tell whether something may go wrong all the same."""
+        warned = self.probe is not None and bool(self.probe.warnings)
+        return warned or any(each.is_doubt for each in self.comparisons)
 
 
 @contextmanager
@@ -79,26 +95,43 @@ def about_triton(settings: "Settings", triton: "TritonInference") -> TritonFindi
     )
 
 
-def about_model(name: str, settings: "Settings", triton: "TritonInference") -> ModelFindings:
-    """Return how a public name stands. Raises nothing where Triton does not answer."""
+def about_model(name: str, settings: "Settings", triton: "TritonInference", prompt: str | None = None) -> ModelFindings:
+    """Return how a public name stands, with one inference of the prompt where one is given. Raises nothing."""
     from tasks.errors import JobError, ModelNotReady
+    from worker.cli.tensor_table import tensor_rows
 
     config = settings.runtime_for(name)
     try:
         report = triton.check(name)
-    except ModelNotReady:
-        return ModelFindings(
-            name, config.model_name, "not_ready", hint="Triton does not know it, or has not loaded it (yet)"
-        )
+    except ModelNotReady as error:
+        return ModelFindings(name, config.model_name, "not_ready", hint=_why_not_ready(config, error))
     except JobError as error:
         return ModelFindings(name, config.model_name, "unknown", hint=_reason(error))
-    doubt = (
-        "Triton does not show its configuration: what is optional or decoupled is not known"
-        if report.from_metadata
-        else None
+    return ModelFindings(
+        name,
+        config.model_name,
+        "fits" if report.passed else "mismatch",
+        report.versions,
+        report.comparisons,
+        _CLOSED if report.from_metadata else None,
+        tensor_rows(config, report.model) if report.model else (),
+        _probed(name, config, triton, prompt) if prompt and report.passed else None,
     )
-    verdict: Verdict = "fits" if report.passed else "mismatch"
-    return ModelFindings(name, config.model_name, verdict, report.versions, report.comparisons, doubt)
+
+
+_CLOSED = "Triton does not show its configuration: what is optional or decoupled is not known"
+
+
+def _why_not_ready(config: "RuntimeConfig", error: "JobError") -> str:
+    if config.model_version is None:
+        return "Triton does not know it, or has not loaded it (yet)"
+    return f"{_reason(error)}; without model_version, Triton's version policy decides"
+
+
+def _probed(name: str, config: "RuntimeConfig", triton: "TritonInference", prompt: str) -> "ProbeFindings | None":
+    from worker.cli.probing import probe
+
+    return None if config.kind == "tensors" else probe(name, config, triton, prompt)
 
 
 def readiness(settings: "Settings") -> dict[str, bool]:

@@ -1,13 +1,16 @@
 """``speedinfer check``: does the configuration fit the Triton and the Redis that it names?"""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from worker.cli.failures import NOT_RIGHT, UNREACHABLE
+from worker.cli import probing
+from worker.cli.failures import NOT_RIGHT, UNREACHABLE, WrongUsage
 from worker.cli.options import Config, Debug, Json
 from worker.cli.output import shown, wants_json, write_json, write_table
 from worker.cli.targets import target_of, worker_settings
+from worker.cli.tensor_table import HEADINGS
 
 if TYPE_CHECKING:
     from worker.cli.ask_redis import RedisFindings
@@ -20,28 +23,72 @@ _VERDICTS = {"fits": "fits", "mismatch": "DOES NOT FIT", "not_ready": "NOT READY
 def check(
     *,
     config: Config = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings and doubts too.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Run one real inference of each model.")] = False,
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="What --probe asks.")] = probing.PROMPT,
+    suggest: Annotated[
+        str | None,
+        typer.Option("--suggest", metavar="NAME", help="Write a runtime_config for this model of Triton's instead."),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Triton that --suggest asks. Without it: the configuration's."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Write what each model's presets stand for instead; connects to nothing.")
+    ] = False,
     as_json: Json = None,
     _debug: Debug = False,
 ) -> None:
-    """Hold a configuration beside the Triton and the Redis that it names, and show both sides of what does not fit.
+    """Hold a configuration beside the Triton and the Redis that it names, and say what to change where it does not fit.
 
     Exit 0 if a worker can run every configured model, 1 if not, 3 if Triton or Redis cannot be reached.
 
     Examples:
         speedinfer check --config worker.json
+        speedinfer check --config worker.json --probe
         speedinfer check --config worker.json --strict --json
+        speedinfer check --suggest ensemble --endpoint http://triton:8000
     """
+    _refuse_what_goes_not_together(suggest, endpoint, prompt, explain=explain, probe=probe)
+    if explain:
+        from worker.cli.explaining import explain as write_explanation
+
+        write_explanation(config, as_json=wants_json(as_json))
+    elif suggest is not None:
+        from worker.cli.suggestion import suggest as write_suggestion
+
+        asked = prompt if probe else None
+        write_suggestion(suggest, config, endpoint, prompt=asked, as_json=wants_json(as_json))
+    else:
+        _check(config, prompt if probe else None, strict=strict, as_json=wants_json(as_json))
+
+
+def _refuse_what_goes_not_together(
+    suggest: str | None, endpoint: str | None, prompt: str, *, explain: bool, probe: bool
+) -> None:
+    if explain and (probe or suggest is not None):
+        raise WrongUsage("--explain connects to nothing: use it without --probe and --suggest")
+    if endpoint is not None and suggest is None:
+        raise WrongUsage("--endpoint goes with --suggest; else the configuration's runtime_endpoint is asked")
+    if prompt != probing.PROMPT and not probe:
+        raise WrongUsage("--prompt goes with --probe")
+    if not prompt:
+        raise WrongUsage("--prompt must not be empty")
+
+
+def _check(config: Path | None, prompt: str | None, *, strict: bool, as_json: bool) -> None:
     from worker.cli.ask_redis import about_redis
     from worker.cli.ask_triton import about_model, about_triton, triton_of
 
     settings = worker_settings(config)
     with triton_of(settings) as triton:
         server = about_triton(settings, triton)
-        models = [about_model(name, settings, triton) for name in settings.supported_models] if server.reachable else []
+        names = settings.supported_models if server.reachable else ()
+        models = [about_model(name, settings, triton, prompt) for name in names]
     redis, failure = about_redis(target_of(settings))
     exit_code = _exit_code(server, models, redis, failure.exit_code if failure else 0, strict=strict)
-    if wants_json(as_json):
+    if as_json:
         write_json(_as_json(server, models, redis, ok=exit_code == 0))
     else:
         _show(server, models, redis)
@@ -55,7 +102,9 @@ def _exit_code(
     """Return the gravest of what was found: what is unreachable hides whether the rest is right."""
     if not server.reachable:
         return UNREACHABLE
-    wrong = any(model.verdict != "fits" for model in models) or bool(redis.errors) or (strict and bool(redis.warnings))
+    wrong = bool(redis.errors) or not all(model.is_right for model in models)
+    if strict:
+        wrong = wrong or bool(redis.warnings) or any(model.is_doubtful for model in models)
     return redis_code or (NOT_RIGHT if wrong else 0)
 
 
@@ -102,13 +151,24 @@ def _show_model(model: "ModelFindings") -> None:
     _say(f"{model.model} -> {model.triton_model}{versions}: {_VERDICTS[model.verdict]}")
     if model.hint:
         _say(f"  {model.hint}")
-    if model.comparisons:
-        rows = [(each.field, each.configured, each.actual, _verdict(each)) for each in model.comparisons]
-        write_table(("field", "configuration says", "model has", "verdict"), rows)
+    for each in model.comparisons:
+        if each.reason:
+            _say(f"  {_complaint(each)}")
+    if model.verdict == "mismatch":
+        _say(f"  speedinfer check --suggest {model.triton_model} writes a configuration that fits, where there is one")
+    if model.tensors:
+        # Of a model that fits, what nobody uses is of no interest.
+        rows = [row.cells() for row in model.tensors if row.is_used or model.verdict != "fits"]
+        write_table(HEADINGS, rows)
+    for line in probing.lines(model.probe) if model.probe else ():
+        typer.echo(f"  {line}")
 
 
-def _verdict(comparison: "Comparison") -> str:
-    return f"doubtful: {comparison.reason}" if comparison.is_doubt else comparison.reason or "ok"
+def _complaint(comparison: "Comparison") -> str:
+    doubt = "doubtful: " if comparison.is_doubt else ""
+    remedy = f": {comparison.remedy}" if comparison.remedy else ""
+    configured = "" if comparison.configured == "-" else f" = {comparison.configured}"
+    return f"{doubt}{comparison.field}{configured} {comparison.reason}{remedy}"
 
 
 def _say(line: str) -> None:

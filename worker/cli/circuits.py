@@ -9,7 +9,7 @@ import typer
 from worker.cli.failures import NotRight
 from worker.cli.options import Debug, Json, Namespace, RedisConfig, RedisUrl
 from worker.cli.output import escaped, wants_json, write_json, write_note
-from worker.cli.pauses import Model, Reason, operator, public_name, reason_given
+from worker.cli.pauses import Model, Reason, ReasonOfAnEnd, operator, public_name, reason_given
 from worker.cli.targets import optional_settings, redis_target
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def hold_closed(
 def let_go(
     name: Model,
     *,
+    reason: ReasonOfAnEnd = None,
     endpoint: Endpoint = None,
     as_json: Json = None,
     config: RedisConfig = None,
@@ -99,7 +100,7 @@ def let_go(
 ) -> None:
     """Let the circuit go by its own rules again; one that was held open is tried with a few jobs first."""
     where = _Where(name, endpoint, config, redis_url, namespace)
-    _force(where, None, "", as_json=wants_json(as_json))
+    _force(where, None, "" if reason is None else reason_given(reason), as_json=wants_json(as_json))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ def _force(where: _Where, state: "State | None", reason: str, *, as_json: bool) 
         for endpoint_id, triton_model in _found(model, where, fleet):
             circuit = force(client, target.keys, endpoint_id, triton_model, state=state, reason=reason, by=operator())
             others = sorted(_names_behind(fleet, endpoint_id, triton_model) - {model})
-            _tell(Told(endpoint_id, triton_model, circuit.state, circuit.forced, others), as_json=as_json)
+            told = Told(endpoint_id, triton_model, circuit.state, circuit.forced, reason or None, others)
+            _tell(told, as_json=as_json)
 
 
 def _found(model: str, where: _Where, fleet: "Fleet") -> Circuits:
@@ -163,6 +165,7 @@ class Told:
     triton_model: str
     state: str
     forced: bool
+    reason: str | None
     others: list[str]
 
 
@@ -171,6 +174,7 @@ def _tell(told: Told, *, as_json: bool) -> None:
         write_json(asdict(told))
         return
     words = f"is held {told.state}" if told.forced else f"goes by its own rules: it is {told.state}"
-    typer.echo(f"the circuit of {told.triton_model} at {told.endpoint_id} {words}")
+    because = f": {told.reason}" if told.reason else ""
+    typer.echo(f"the circuit of {told.triton_model} at {told.endpoint_id} {words}{because}")
     if told.others:
         write_note(f"speedinfer: the same Triton model serves {', '.join(told.others)}, of which that is so too")

@@ -14,6 +14,7 @@ from worker.cli.output import console, escaped
 
 if TYPE_CHECKING:
     from tasks.result import GenerateResult
+    from tasks.tensor_result import Result
 
 _WIDTH_WITHOUT_TERMINAL = 120
 
@@ -79,7 +80,7 @@ class Screen:
         tokens = sum(result.usage.completion_tokens for _, result in settled if result.usage)
         self.say(f"{len(settled)} jobs settled in {seconds:.1f} s, {tokens} tokens generated.")
 
-    def failure(self, what_is_wrong: str, result: "GenerateResult") -> None:
+    def failure(self, what_is_wrong: str, result: "Result") -> None:
         """Show how a job that is not valid is settled."""
         self.say("")
         self.say(f"A job that {what_is_wrong} is settled without reaching Triton:")

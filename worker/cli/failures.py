@@ -1,9 +1,11 @@
 """How a command ends other than well: one line for people, and an exit code for scripts."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+_OUTPUT_ERRORS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
 NOT_RIGHT = 1
 WRONG_USAGE = 2
 UNREACHABLE = 3
@@ -36,22 +38,26 @@ def failure_of(error: Exception) -> Failure:
     """Return what an exception means to the user of a command that did not translate it itself."""
     if isinstance(error, Failure):
         return error
-    from settings.load import ConfigurationError
-
-    if isinstance(error, ConfigurationError):
-        return WrongUsage(str(error))
     import redis
 
-    if isinstance(error, redis.RedisError):
-        return redis_failure(error, "the configured address")
+    from settings.load import ConfigurationError
     from worker.sandbox.errors import SandboxError
     from worker.triton.endpoint import UnusableCertificates
 
-    if isinstance(error, UnusableCertificates):
+    if isinstance(error, (ConfigurationError, UnusableCertificates)):
         return WrongUsage(str(error))
+    if isinstance(error, redis.RedisError):
+        return redis_failure(error, "the configured address")
     if isinstance(error, SandboxError):
         return NotRight(str(error))
+    if isinstance(error, OSError) and is_output_error(error):
+        return NotRight(f"the output cannot be written ({str(error.strerror).lower()}): write it elsewhere")
     return Failure(f"internal error ({type(error).__name__}): {UNKNOWN_HINT}")
+
+
+def is_output_error(error: OSError) -> bool:
+    """Tell whether stdout could not take what was written, as on a full disk."""
+    return error.filename is None and error.errno in _OUTPUT_ERRORS
 
 
 def redis_failure(error: Exception, address: str) -> Failure:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(metavar="NAME", help="The model's public name.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for those who read status.")]
+ReasonOfAnEnd = Annotated[
+    str | None,
+    typer.Option("--reason", "-r", help="Why, for what the command writes: nothing is kept of it.", show_default=False),
+]
 
 _LONGEST_REASON = 500
 
@@ -44,12 +48,15 @@ def pause(
     with target.connected() as client:
         done = pauses.pause(client, target.keys, model, reason=line, by=operator())
     words = "is paused" if done.changed else "was paused already; its reason is the new one"
-    _tell(model, done, words, paused=True, as_json=wants_json(as_json))
+    _tell(model, done, words, line, as_json=wants_json(as_json))
+    if not done.is_declared:
+        write_note(f"speedinfer: no worker has declared {model} in the last 7 days; is that how it is written?")
 
 
 def resume(
     name: Model,
     *,
+    reason: ReasonOfAnEnd = None,
     as_json: Json = None,
     config: RedisConfig = None,
     redis_url: RedisUrl = None,
@@ -63,12 +70,12 @@ def resume(
     """
     from worker import pauses
 
-    model = public_name(name)
+    model, line = public_name(name), None if reason is None else reason_given(reason)
     target = redis_target(config, redis_url, namespace)
     with target.connected() as client:
         done = pauses.resume(client, target.keys, model)
     words = "is resumed" if done.changed else "was not paused"
-    _tell(model, done, words, paused=False, as_json=wants_json(as_json))
+    _tell(model, done, words, line, as_json=wants_json(as_json))
 
 
 def operator() -> str:
@@ -100,10 +107,16 @@ def public_name(name: str) -> str:
         raise WrongUsage(f"{escaped(name)} is no public name: {refusals_of(error)[0].reason}") from None
 
 
-def _tell(name: str, done: "Paused", words: str, *, paused: bool, as_json: bool) -> None:
+def _tell(name: str, done: "Paused", words: str, reason: str | None, *, as_json: bool) -> None:
     if as_json:
-        write_json({"model": name, "paused": paused, "changed": done.changed, "declared": done.is_declared})
+        write_json(
+            {
+                "model": name,
+                "paused": done.is_paused,
+                "changed": done.changed,
+                "declared": done.is_declared,
+                "reason": reason,
+            }
+        )
     else:
-        typer.echo(f"{name} {words}")
-    if paused and not done.is_declared:
-        write_note(f"speedinfer: no worker has declared {name} in the last 7 days; is that how it is written?")
+        typer.echo(f"{name} {words}" + (f": {reason}" if reason else ""))

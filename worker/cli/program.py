@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from worker import DISTRIBUTION
-from worker.cli.failures import WRONG_USAGE, failure_of
+from worker.cli.failures import WRONG_USAGE, Failure, failure_of, is_output_error
 
 _DEBUG = "debug"
 _ORDER = ("demo", "check", "worker", "models", "status", "submit", "batch", "settlements", "dead-letters")
@@ -36,6 +36,10 @@ class Program(TyperGroup):
         except typer.TyperException as error:
             _say_usage(error)
             code = WRONG_USAGE
+        except OSError as error:  # --help and --version write before there is a command.
+            if not is_output_error(error):
+                raise
+            code = _say_failure(failure_of(error))
         if standalone_mode:
             sys.exit(code)
         return code
@@ -53,10 +57,7 @@ class Program(TyperGroup):
         except Exception as error:  # noqa: BLE001 - the last boundary: people get one line, whatever went wrong
             if ctx.meta.get(_DEBUG):
                 traceback.print_exception(error)
-            failure = failure_of(error)
-            for line in str(failure).splitlines():
-                typer.echo(f"speedinfer: {line}", err=True)
-            raise typer.Exit(failure.exit_code) from None
+            raise typer.Exit(_say_failure(failure_of(error))) from None
 
 
 def show_version(
@@ -89,6 +90,12 @@ def _show_version(*, wanted: bool) -> None:
     if wanted:
         typer.echo(f"speedinfer {version(DISTRIBUTION)}")
         raise typer.Exit
+
+
+def _say_failure(failure: Failure) -> int:
+    for line in str(failure).splitlines():
+        typer.echo(f"speedinfer: {line}", err=True)
+    return failure.exit_code
 
 
 def _say_usage(error: typer.TyperException) -> None:

@@ -9,17 +9,19 @@ import typer
 
 from worker.cli.failures import NOT_RIGHT, NotRight
 from worker.cli.output import readable, write_note
+from worker.cli.tensor_files import output_lines, units
 
 if TYPE_CHECKING:
     import redis
 
-    from tasks.job import GenerateJob
-    from tasks.result import GenerateResult
+    from tasks.tensor_result import Result
+    from tasks.tensors import Job
+    from tasks.usage import Spent
     from worker.keys import Keys
 
 
 @contextmanager
-def told_where_it_will_be(keys: "Keys", job: "GenerateJob") -> Iterator[None]:
+def told_where_it_will_be(keys: "Keys", job: "Job") -> Iterator[None]:
     """On Ctrl-C, tell the user that the job goes on, and where its result will be."""
     try:
         yield
@@ -28,7 +30,7 @@ def told_where_it_will_be(keys: "Keys", job: "GenerateJob") -> Iterator[None]:
         raise
 
 
-def awaited(client: "redis.Redis", keys: "Keys", job: "GenerateJob", timeout: float | None) -> "GenerateResult":
+def awaited(client: "redis.Redis", keys: "Keys", job: "Job", timeout: float | None) -> "Result":
     """Return the job's result as soon as it is there. Raises NotRight after ``timeout`` seconds."""
     from worker.submit import AnotherJob, follow_result
 
@@ -46,12 +48,12 @@ def awaited(client: "redis.Redis", keys: "Keys", job: "GenerateJob", timeout: fl
     return result
 
 
-def show_result(result: "GenerateResult", *, as_json: bool) -> None:
-    """Write a result: to people its text on stdout and what it cost on stderr. Ends the command with 1 for a failed job."""
+def show_result(result: "Result", *, as_json: bool) -> None:
+    """Write a result: to people its text or outputs on stdout and what it cost on stderr. Ends with 1 for a failed job."""
     if as_json:
         typer.echo(result.model_dump_json())
     elif result.error is None:
-        typer.echo(readable(result.text or ""))
+        typer.echo(_product(result))
         write_note(_spent(result))
     else:
         write_note(f"speedinfer: job {result.job_id} failed, {result.error.code}: {result.error.message}")
@@ -59,11 +61,26 @@ def show_result(result: "GenerateResult", *, as_json: bool) -> None:
         raise typer.Exit(NOT_RIGHT)
 
 
-def _spent(result: "GenerateResult") -> str:
-    usage, timings = result.usage, result.timings
-    tokens = (
-        usage and f"{usage.prompt_tokens} prompt + {usage.completion_tokens} completion = {usage.total_tokens} tokens"
-    )
+def _product(result: "Result") -> str:
+    from tasks.result import GenerateResult
+
+    if isinstance(result, GenerateResult):
+        return readable(result.text or "")
+    return "\n".join(output_lines(output.model_dump() for output in result.outputs or ()))
+
+
+def _counted(usage: "Spent | None") -> str | None:
+    from tasks.usage import Units
+
+    if usage is None:
+        return None
+    if isinstance(usage, Units):
+        return units(usage.root)
+    return f"{usage.prompt_tokens} prompt + {usage.completion_tokens} completion = {usage.total_tokens} tokens"
+
+
+def _spent(result: "Result") -> str:
+    tokens, timings = _counted(result.usage), result.timings
     queued = timings.queued_ms is not None and f"queued {timings.queued_ms} ms"
     inference = timings.inference_ms is not None and f"inference {timings.inference_ms} ms"
     return " · ".join(part for part in (tokens, queued, inference) if part)

@@ -9,6 +9,7 @@ from worker.cli.failures import Failure, NotRight, Unreachable, WrongUsage
 from worker.cli.options import Debug, Json, Namespace, RedisConfig, RedisUrl
 from worker.cli.output import escaped, wants_json, write_json, write_note, write_table
 from worker.cli.targets import RedisTarget, redis_target
+from worker.cli.tensor_files import output_lines, units
 
 if TYPE_CHECKING:
     from worker.streams import Settled
@@ -43,7 +44,7 @@ def settlements(
         bool, typer.Option("--follow", "-f", help="Go on with every new one as it comes, until Ctrl-C.")
     ] = False,
     text: Annotated[
-        bool, typer.Option("--text", help="Show the start of the text too. (JSON always holds all of it.)")
+        bool, typer.Option("--text", help="Show the start of the text or outputs too. (JSON always holds all of it.)")
     ] = False,
     as_json: Json = None,
     config: RedisConfig = None,
@@ -127,9 +128,13 @@ def trim(
 
 
 def _check_id(stream_id: str) -> None:
-    ms, _, seq = stream_id.partition("-")
-    if not all(part.isascii() and part.isdigit() for part in (ms, seq or "0")):
+    parts = stream_id.split("-")
+    if len(parts) > 2 or not all(_is_64_bits(part) for part in parts):
         raise WrongUsage(f"--after takes a stream id such as 1764496800000-0, not {escaped(stream_id)}")
+
+
+def _is_64_bits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 1 << 64
 
 
 def _show_json(target: RedisTarget, count: int, after: str | None, *, follow: bool) -> None:
@@ -149,7 +154,7 @@ def _show_json(target: RedisTarget, count: int, after: str | None, *, follow: bo
 def _show_table(target: RedisTarget, count: int, after: str | None, *, follow: bool, text: bool) -> None:
     headings = (*_HEADINGS, "text") if text else _HEADINGS
     for page, settled in enumerate(_read(target, count, after, follow=follow)):
-        rows = [(*_row(each), *([_start_of(each.result.get("text"))] if text else [])) for each in settled]
+        rows = [(*_row(each), *([_start_of(_product(each))] if text else [])) for each in settled]
         if follow and page:
             for row in rows:
                 typer.echo("  ".join("-" if cell is None else escaped(str(cell)) for cell in row))
@@ -199,6 +204,8 @@ def _row(settled: "Settled") -> tuple[Any, ...]:
     result = settled.result
     usage, timings, error = (result.get(name) or {} for name in ("usage", "timings", "error"))
     tokens = f"{usage.get('prompt_tokens')} + {usage.get('completion_tokens')}" if usage else None
+    if usage and "outputs" in result:
+        tokens = units(usage)
     outcome = error.get("code") or settled.status
     return (
         settled.stream_id,
@@ -209,6 +216,11 @@ def _row(settled: "Settled") -> tuple[Any, ...]:
         timings.get("queued_ms"),
         timings.get("inference_ms"),
     )
+
+
+def _product(settled: "Settled") -> str | None:
+    outputs = settled.result.get("outputs")
+    return settled.result.get("text") if outputs is None else " | ".join(output_lines(outputs))
 
 
 def _start_of(text: str | None) -> str | None:

@@ -13,11 +13,12 @@ from worker.cli.options import Debug, Json, Namespace, RedisConfig, RedisUrl
 from worker.cli.output import escaped, wants_json, write_json, write_note
 from worker.cli.results import awaited, show_result, told_where_it_will_be
 from worker.cli.targets import RedisTarget, optional_settings, redis_target
+from worker.cli.tensor_files import tensor_fields
 
 if TYPE_CHECKING:
     import redis
 
-    from tasks.job import GenerateJob
+    from tasks.tensors import Job
     from worker.submit import EnqueueReply
 
 
@@ -35,7 +36,19 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens to generate at most.")] = 64,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", "-n", help="Tokens to generate at most. Default: 64.", show_default=False),
+    ] = None,
+    tensors: Annotated[
+        str | None,
+        typer.Option(
+            "--tensors",
+            metavar="FILE|-",
+            help="Submit a tensor job instead: a JSON file, or stdin, with its inputs, outputs and inference_parameters.",
+            show_default=False,
+        ),
+    ] = None,
     param: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,7 +105,7 @@ def submit(
     namespace: Namespace = None,
     _debug: Debug = False,
 ) -> None:
-    """Put one job into its model's queue; with --wait, show its text and usage.
+    """Put one job into its model's queue; with --wait, show its text (or outputs) and usage.
 
     The job is put there once, even where Redis' answer is lost and the command asks again.
 
@@ -100,20 +113,16 @@ def submit(
         speedinfer submit "Name three rivers." --model acme/model-1 --wait
         speedinfer submit - --model acme/model-1 --max-tokens 200 < prompt.txt
         speedinfer submit "Hi" -m acme/model-1 -p temperature=0.2 -p 'stop=["."]' --wait --json
+        speedinfer submit --tensors request.json -m acme/embeddings --wait
     """
     from worker.submit import enqueue
 
-    fields = {
-        "job_id": job_id or str(uuid.uuid4()),
-        "model": model or _only_model(config),
-        "prompt": _prompt(prompt),
-        "max_tokens": max_tokens,
-        "parameters": dict(_pair("--param", each, _json_or_text) for each in param or ()),
-        "tenant": tenant,
-        "batch_id": batch_id,
-        "custom_id": custom_id,
-        "metadata": dict(_pair("--metadata", each, str) for each in metadata or ()),
-    }
+    content = _text(prompt, max_tokens, param) if tensors is None else _tensors(tensors, prompt, max_tokens, param)
+    given = {"job_id": job_id, "model": model, "tenant": tenant, "batch_id": batch_id, "custom_id": custom_id}
+    fields = {**content, **{name: value for name, value in given.items() if value is not None}}
+    if metadata:
+        fields["metadata"] = dict(_pair("--metadata", each, str) for each in metadata)
+    fields = {"job_id": str(uuid.uuid4()), "model": fields.get("model") or _only_model(config), **fields}
     _job(fields)
     target = redis_target(config, redis_url, namespace)
     with target.connected() as client:
@@ -135,6 +144,22 @@ def _only_model(config: Path | None) -> str:
     if len(settings.supported_models) > 1:
         raise WrongUsage(f"which model? Name one with --model: {', '.join(settings.supported_models)}")
     return settings.supported_models[0]
+
+
+def _text(prompt: str | None, max_tokens: int | None, param: list[str] | None) -> dict[str, Any]:
+    return {
+        "prompt": _prompt(prompt),
+        "max_tokens": 64 if max_tokens is None else max_tokens,
+        "parameters": dict(_pair("--param", each, _json_or_text) for each in param or ()),
+    }
+
+
+def _tensors(file: str, *of_texts: object) -> dict[str, Any]:
+    if any(of_texts):
+        raise WrongUsage(
+            "a tensor job has no prompt, no --max-tokens and no --param: all of it is in the --tensors file"
+        )
+    return tensor_fields(file)
 
 
 def _prompt(argument: str | None) -> str:
@@ -174,30 +199,31 @@ def _times(client: "redis.Redis", expires_in: float | None) -> dict[str, str]:
     return times
 
 
-def _job(fields: dict[str, Any]) -> "GenerateJob":
+def _job(fields: dict[str, Any]) -> "Job":
     from pydantic import ValidationError
 
     from tasks.job import GenerateJob
+    from tasks.tensors import TensorJob
 
     try:
-        return GenerateJob.model_validate(fields)
+        return (TensorJob if "inputs" in fields else GenerateJob).model_validate(fields)
     except ValidationError as error:
         # Never the value: this line may end in a log, and the value may be a prompt.
         problems = {
-            str(each["loc"][0]): each["msg"]
+            ".".join(map(str, each["loc"])): each["msg"]
             for each in error.errors(include_url=False, include_input=False, include_context=False)
         }
         raise WrongUsage("\n".join(f"{name}: {escaped(message)}" for name, message in problems.items())) from None
 
 
-def _warn_where_nobody_serves(client: "redis.Redis", target: RedisTarget, job: "GenerateJob") -> None:
+def _warn_where_nobody_serves(client: "redis.Redis", target: RedisTarget, job: "Job") -> None:
     from worker.fleet import read_fleet
 
     if not read_fleet(client, target.keys).serving(job.model):
         write_note(f"speedinfer: no live worker serves {job.model}; the job stays in its queue until one does")
 
 
-def _show_queued(target: RedisTarget, job: "GenerateJob", reply: "EnqueueReply", *, as_json: bool) -> None:
+def _show_queued(target: RedisTarget, job: "Job", reply: "EnqueueReply", *, as_json: bool) -> None:
     queue = target.keys.jobs(job.model)
     if as_json:
         write_json({"job_id": job.job_id, "queue": queue, "queue_length": reply.queue_length})

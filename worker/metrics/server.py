@@ -1,13 +1,15 @@
 """The HTTP endpoint of a worker: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for probes."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import gevent
 import gevent.pool
+import gevent.socket
 import structlog
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from gevent.server import StreamServer
 
 from worker.metrics.samples import CONTENT_TYPE
 
@@ -17,6 +19,8 @@ _AT_ONCE: Final = 16
 _REQUEST_SECONDS: Final = 15.0
 _PLAIN: Final = "text/plain; charset=utf-8"
 _BACKLOG: Final = 64
+_LONGEST_HEAD_BYTES: Final = 16 << 10
+_REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,2000}) HTTP/1\.[01]\r\n")
 
 log = structlog.get_logger()
 
@@ -59,44 +63,21 @@ class Pages:
         return Page("200 OK" if is_ready else "503 Service Unavailable", f"{state}\n".encode())
 
 
-class _Handler(WSGIHandler):
-    """Gives each connection one request and a bounded time: one that sends nothing holds nobody up."""
-
-    def handle(self) -> None:
-        """Serve the connection."""
-        deadline = gevent.Timeout.start_new(_REQUEST_SECONDS)
-        try:
-            super().handle()
-        except gevent.Timeout as passed:
-            if passed is not deadline:
-                raise
-        finally:
-            deadline.close()
-
-
 class MetricsServer:
-    """Serves pages at ``address``, host:port; port 0 takes any that is free."""
+    """Serves pages at ``address``, host:port, each over a connection of its own; port 0 takes any that is free."""
 
     def __init__(self, address: str, pages: Pages) -> None:
         """Listen to nothing yet."""
-        host, _, port = address.rpartition(":")
-        self._pages = pages
         self._configured = address
-        self._server = WSGIServer(
-            (host.strip("[]"), int(port)),
-            self._answer,
-            backlog=_BACKLOG,
-            spawn=gevent.pool.Pool(_AT_ONCE),
-            handler_class=_Handler,
-            log=None,
-            error_log=None,
-            environ={"SERVER_NAME": host},  # Else the host's full name is looked up.
-        )
+        self._pages = pages
+        self._server: StreamServer | None = None
 
     @property
     def address(self) -> str:
-        """Return where it listens, once it does."""
-        host, port = str(self._server.server_host), self._server.server_port
+        """Return where it listens, or is to listen."""
+        if self._server is None:
+            return self._configured
+        host, port = self._server.socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def start(self) -> None:
@@ -105,23 +86,70 @@ class MetricsServer:
         Raises:
             AddressInUse: the address is another process', or none of this machine.
         """
+        host, _, port = self._configured.rpartition(":")
         try:
-            self._server.start()
+            listener = _listener(host.strip("[]"), int(port))
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise AddressInUse(f"metrics_address {self._configured}: {reason}") from error
+        self._server = StreamServer(listener, self._serve, spawn=gevent.pool.Pool(_AT_ONCE))
+        self._server.start()
 
     def close(self) -> None:
         """Stop; who is being answered gets no more."""
-        self._server.stop(timeout=0)
+        if self._server is not None:
+            self._server.stop(timeout=0)
 
-    def _answer(self, request: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def _serve(self, connection: gevent.socket.socket, _address: object) -> None:
+        """Answer one request, in a bounded time: one that sends nothing holds nobody up."""
+        with connection, gevent.Timeout(_REQUEST_SECONDS) as deadline:
+            try:
+                method, path = _read_request(connection)
+                page = self._page(method, path) if method else Page("400 Bad Request", b"no HTTP\n")
+                connection.sendall(_answer(page, with_body=method != "HEAD"))
+                connection.shutdown(gevent.socket.SHUT_WR)
+            except OSError:
+                pass  # Whoever asked has gone.
+            except gevent.Timeout as passed:
+                if passed is not deadline:
+                    raise
+
+    def _page(self, method: str, path: str) -> Page:
         try:
-            page = self._pages.page(request["REQUEST_METHOD"], request.get("PATH_INFO", ""))
+            return self._pages.page(method, path.partition("?")[0])
         except Exception as fault:  # noqa: BLE001 - the last boundary: a fault here must not be felt by jobs, nor be silent
             log.error("metrics.were_not_made", exception=type(fault).__name__)
-            page = Page("500 Internal Server Error", b"the worker's log says more\n")
-        body = page.body
-        headers = [("Content-Type", page.content_type), ("Content-Length", str(len(body))), ("Connection", "close")]
-        start_response(page.status, headers)
-        return [] if request["REQUEST_METHOD"] == "HEAD" else [body]
+            return Page("500 Internal Server Error", b"the worker's log says more\n")
+
+
+def _listener(host: str, port: int) -> gevent.socket.socket:
+    family, kind, protocol, _, address = gevent.socket.getaddrinfo(host, port, type=gevent.socket.SOCK_STREAM)[0]
+    listener = gevent.socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(gevent.socket.SOL_SOCKET, gevent.socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _read_request(connection: gevent.socket.socket) -> tuple[str, str]:
+    """Return method and target, empty where what came is no HTTP; the rest of the head says nothing that matters here."""
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _LONGEST_HEAD_BYTES:
+        part = connection.recv(_LONGEST_HEAD_BYTES)
+        if not part:
+            break
+        head += part
+    found = _REQUEST_LINE.match(head)
+    return (found[1].decode(), found[2].decode()) if found and b"\r\n\r\n" in head else ("", "")
+
+
+def _answer(page: Page, *, with_body: bool) -> bytes:
+    head = (
+        f"HTTP/1.1 {page.status}\r\nContent-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n"
+    ).encode()
+    return head + page.body if with_body else head

@@ -19,6 +19,7 @@ from worker.triton.asking import AskedModel, asked_model
 from worker.triton.codec import NoInferenceAnswer
 from worker.triton.comparing import compare
 from worker.triton.deadline import at_most
+from worker.triton.description import ModelDescription
 from worker.triton.endpoint import Endpoint
 from worker.triton.failures import (
     ExchangeFailed,
@@ -137,6 +138,10 @@ class TritonInference:
         if report.contract is not None:
             self._asked[public_name] = _asked(config, report.contract)
         return report
+
+    def describe(self, model_name: str, model_version: str | None = None) -> ModelDescription:
+        """Return what a model of Triton's takes and gives, configured or not. Raises as ``check`` does."""
+        return self._server().describe(ModelPath(model_name, model_version))
 
     def server_identity(self) -> ServerIdentity:
         """Return Triton's name and version, or raise RuntimeUnavailable where no Triton answers."""

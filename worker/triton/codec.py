@@ -100,14 +100,6 @@ _WHAT_GARBAGE_RAISES: Final = (
 )
 
 
-def encode_input(name: str, datatype: str, shape: Sequence[int], values: Sequence[TensorValue]) -> Input:
-    """Return a binary tensor of ``values``, which fit the datatype and are as many as the shape has."""
-    array = np.array(values, dtype=triton_to_np_dtype(datatype)).reshape(shape)
-    tensor = InferInput(name, list(shape), datatype)
-    tensor.set_data_from_numpy(array, binary_data=True)
-    return Input(tensor)
-
-
 def encode_tensor(name: str, datatype: str, shape: Sequence[int], values: NDArray[Any] | Held) -> Input:
     """Return a binary tensor of an array of the datatype, or one that is held in shared memory."""
     tensor = InferInput(name, list(shape), datatype)
@@ -122,11 +114,6 @@ def request_output(name: str, *, classification: int = 0, held: Held | None = No
     if held is not None:
         output.set_shared_memory(held.region, held.byte_size, held.offset)
     return output
-
-
-def request_outputs(names: Iterable[str]) -> RequestedOutputs:
-    """Return the request for these outputs, in binary."""
-    return RequestedOutputs(tuple(InferRequestedOutput(name, binary_data=True) for name in names))
 
 
 def encode_request(

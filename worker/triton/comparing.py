@@ -19,7 +19,7 @@ from worker.triton.model_contract import (
     TensorPlan,
 )
 from worker.triton.outputs import INTEGER_DATATYPES, OutputNames
-from worker.triton.remedies import add_constant, name_another, name_another_count, rename_constant
+from worker.triton.remedies import add_constant, name_another, name_another_count, name_another_limit, rename
 from worker.triton.values import DATATYPES, INTEGER_RANGES, DoesNotFit
 
 _BYTES: Final = frozenset({"BYTES"})
@@ -130,9 +130,10 @@ class _Comparing:
         if tensor_name is None:
             return None
         tensor = named(self.model.inputs, tensor_name)
-        remedy = partial(name_another, name, tensor_name, self.model.inputs, datatypes)
+        words = name_another_limit if name == "max_tokens_input_name" else name_another
+        remedy = partial(words, name, tensor_name, self.model.inputs, datatypes)
         if name.startswith("options."):
-            remedy = partial(rename_constant, tensor_name, self.model.inputs)
+            remedy = partial(rename, tensor_name, self.model.inputs, name.removeprefix("options."))
         if tensor is None:
             self._note(name, tensor_name, in_words(self.model.inputs), "is none of its inputs", remedy)
             return None
@@ -160,7 +161,7 @@ class _Comparing:
         tensor = named(self.model.inputs, tensor_name)
         name = f"constants.{tensor_name}"
         if tensor is None:
-            remedy = partial(rename_constant, tensor_name, self.model.inputs)
+            remedy = partial(rename, tensor_name, self.model.inputs)
             self._note(name, value, in_words(self.model.inputs), "is for none of its inputs", remedy)
             return None
         if tensor.datatype not in DATATYPES:

@@ -27,9 +27,17 @@ def name_another_count(field: str, wanted: str, tensors: Sequence[TensorDescript
     return said or "the model has no integer output: without both token counts no job of it can be settled"
 
 
-def rename_constant(wanted: str, tensors: Sequence[TensorDescription]) -> str:
-    """Return what to do about a constant, or an option, that is for none of the model's inputs."""
-    near = difflib.get_close_matches(wanted, [tensor.name for tensor in tensors], n=1, cutoff=0.6)
+def name_another_limit(field: str, wanted: str, tensors: Sequence[TensorDescription], kind: AbstractSet[str]) -> str:
+    """Return what to do about a max_tokens that the model does not take under that name."""
+    said = name_another(field, wanted, tensors, kind)
+    return said or "the model has no integer input: set it to null and options_json_input to one that takes JSON"
+
+
+def rename(wanted: str, tensors: Sequence[TensorDescription], parameter: str = "") -> str:
+    """Return what to do about a constant, or a parameter's tensor, that is none of the model's inputs."""
+    names = [tensor.name for tensor in tensors]
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
+    near = near or [name for name in names if name == parameter]
     return f"call it {near[0]}, or take it away" if near else "take it away"
 
 

@@ -9,6 +9,7 @@ from tasks.tensors import TensorJob, WantedOutput
 from worker.triton.description import VARIABLE, ModelDescription, TensorDescription
 from worker.triton.model_contract import Comparison, ContractReport
 from worker.triton.outputs import INTEGER_DATATYPES
+from worker.triton.remedies import name_another
 
 CLASSIFIABLE: Final = INTEGER_DATATYPES | {"FP32", "FP64"}
 """What Triton can classify. Asked to classify BYTES it dies."""
@@ -74,7 +75,7 @@ class TensorContract:
 
 def compare_tensors(public_name: str, config: RuntimeConfig, model: ModelDescription) -> ContractReport:
     """Return the report on a configuration of kind ``tensors`` and the model that it names."""
-    found = (*_transport(config, model), *_usage(config, model), *_tensors(model))
+    found = (*_transport(config, model), *_usage(config, model))
     fits = not any(each.is_mismatch for each in found)
     return ContractReport(
         public_name=public_name,
@@ -83,6 +84,7 @@ def compare_tensors(public_name: str, config: RuntimeConfig, model: ModelDescrip
         comparisons=found,
         contract=TensorContract(model, dict(config.tensors.usage)) if fits else None,
         from_metadata=not model.complete,
+        model=model,
     )
 
 
@@ -99,20 +101,15 @@ def _usage(config: RuntimeConfig, model: ModelDescription) -> Iterator[Compariso
     known = _by_name(model.outputs)
     for unit, name in config.tensors.usage.items():
         output, field = known.get(name), f"tensors.usage.{unit}"
+        remedy = name_another(field, name, model.outputs, INTEGER_DATATYPES)
         if output is None:
             there = ", ".join(f"{each.name} {each}" for each in model.outputs) or "-"
-            yield Comparison(field, name, there, "is none of its outputs")
+            yield Comparison(field, name, there, "is none of its outputs", remedy=remedy)
+        elif output.datatype in INTEGER_DATATYPES:
+            yield Comparison(field, name, str(output))
         else:
             # A count of another datatype than declared will do, so the declaration alone refuses nothing.
-            is_integer = output.datatype in INTEGER_DATATYPES
-            yield Comparison(field, name, str(output), "" if is_integer else "is no integer tensor", is_doubt=True)
-
-
-def _tensors(model: ModelDescription) -> Iterator[Comparison]:
-    """Yield what jobs carry: nothing is configured of it, and whoever checks wants to see it."""
-    for side, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
-        for tensor in tensors:
-            yield Comparison(f"{side}.{tensor.name}", "as jobs have it", f"{tensor}{', optional' * tensor.optional}")
+            yield Comparison(field, name, str(output), "is no integer tensor", is_doubt=True, remedy=remedy)
 
 
 def _by_name(tensors: Sequence[TensorDescription]) -> dict[str, TensorDescription]:
