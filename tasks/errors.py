@@ -6,7 +6,7 @@ JobError
 ├── InferenceRejected · ModelException                                             Triton refused it, or the model raised
 ├── UsageUnavailable · OutputInvalid                                               Triton answered what cannot be settled
 ├── RuntimeTimeout · ConnectionLost · ModelCrashed                                 it ran, and no answer came
-├── RuntimeUnavailable (ServerAway · QueueFull · ModelNotReady)                    it never ran
+├── RuntimeUnavailable (QueueFull · ModelNotReady)                                 it never ran
 ├── ContractMismatch                                                               the configuration does not fit the model
 └── InternalError                                                                  the worker is at fault
 
@@ -204,10 +204,6 @@ class RuntimeUnavailable(JobError):
     again = Again.WHEN_RECOVERED
     counts_for_circuit = True
     may_have_run = False
-
-
-class ServerAway(RuntimeUnavailable):
-    """The server refuses connections: nothing runs there."""
 
 
 class QueueFull(RuntimeUnavailable):

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tasks.delivery import Delivery, Outcome, Retry, Return, Settlement
-from tasks.errors import ModelCrashed, ServerAway
+from tasks.errors import ModelCrashed
 from worker.exchange import Run
 from worker.outcomes import became_of
+from worker.triton.failures import ServerAway
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from settings.schema import Settings
 from tasks.delivery import Delivery, Outcome
-from tasks.errors import JobError, ServerAway
+from tasks.errors import JobError
 from tasks.generate import end_unstarted, generate
 from worker.circuit_sync import CircuitSync
 from worker.circuits import Circuits
@@ -44,6 +44,7 @@ from worker.telemetry import Telemetry
 from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of, registration_of
 from worker.tracing.wanted import NO_TRACES, TracesWanted
 from worker.triton.adapter import TritonInference
+from worker.triton.failures import ServerAway
 from worker.vitals import Vitals
 from worker.waits import Waits
 

@@ -43,7 +43,6 @@ CONTRACT = (
     Row(errors.OutputInvalid, "runtime_output_invalid", NEVER, circuit=True, retryable=False, may_have_run=True),
     Row(errors.RuntimeTimeout, "runtime_timeout", NEVER, circuit=True, retryable=True, may_have_run=True),
     Row(errors.RuntimeUnavailable, "runtime_unavailable", LATER, circuit=True, retryable=True, may_have_run=False),
-    Row(errors.ServerAway, "runtime_unavailable", LATER, circuit=True, retryable=True, may_have_run=False),
     Row(errors.QueueFull, "runtime_unavailable", LATER, circuit=False, retryable=True, may_have_run=False),
     Row(errors.ModelNotReady, "runtime_unavailable", LATER, circuit=False, retryable=True, may_have_run=False),
     Row(errors.ContractMismatch, "runtime_contract_mismatch", LATER, circuit=True, retryable=True, may_have_run=False),

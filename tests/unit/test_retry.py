@@ -24,7 +24,6 @@ NEVER += [errors.UsageUnavailable, errors.OutputInvalid, errors.RuntimeTimeout]
 OFTEN = [errors.ConnectionLost, errors.ModelCrashed, errors.InternalError]
 LATER = [
     errors.RuntimeUnavailable,
-    errors.ServerAway,
     errors.QueueFull,
     errors.ModelNotReady,
     errors.ContractMismatch,

@@ -19,13 +19,13 @@ from tasks.errors import (
     QueueFull,
     RuntimeTimeout,
     RuntimeUnavailable,
-    ServerAway,
 )
 from worker.triton.failures import (
     CAUSES,
     LOSSES,
     ExchangeFailed,
     Loss,
+    ServerAway,
     cause_of,
     error_from_answer,
     error_from_loss,

@@ -25,7 +25,6 @@ from tasks.errors import (
     QueueFull,
     RuntimeTimeout,
     RuntimeUnavailable,
-    ServerAway,
 )
 
 _LONGEST_TEXT_READ: Final = 4096
@@ -161,6 +160,11 @@ CAUSES: Final = (
     Cause("gateway failed", ConnectionLost, statuses=range(500, 600)),
     Cause("no status of HTTP", ConnectionLost),
 )
+
+
+class ServerAway(RuntimeUnavailable):
+    """The server refuses connections: nothing runs there any more."""
+
 
 LOSSES: Final[dict[Loss, type[JobError]]] = {
     Loss.NEVER_SENT: RuntimeUnavailable,
