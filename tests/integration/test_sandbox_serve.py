@@ -15,7 +15,8 @@ _BECOME: Final = """
 import sys
 from pathlib import Path
 from worker.sandbox.triton_server import TritonServer
-TritonServer(Path(sys.argv[1]), control="explicit", models=["text_generation"], port=int(sys.argv[2]), address=sys.argv[3]).become()
+TritonServer(Path(sys.argv[1]), control="explicit", models=["text_generation"], port=int(sys.argv[2]), address=sys.argv[3],
+             exit_timeout_seconds=10).become()
 """
 
 

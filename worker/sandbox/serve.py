@@ -25,6 +25,7 @@ def main(argument: str) -> int:
         metrics=True,
         port=_PORT,
         address=argument,
+        exit_timeout_seconds=8,
     )
     server.metrics_port = _METRICS_PORT
     try:
