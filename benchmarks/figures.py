@@ -16,6 +16,7 @@ class Window:
     rss_bytes: int
     redis_commands: int | None = None
     redis_round_trips: int | None = None
+    redis_bytes: int | None = None
     redis_cpu_seconds: float | None = None
     left_jobs: int = 0
     """Jobs that the side took and had not settled ten seconds after the load, or put back while they ran."""
@@ -113,6 +114,11 @@ def redis_commands(window: Window) -> float | None:
 def redis_round_trips(window: Window) -> float | None:
     """Return the replies and messages that Redis sent for a job, those sent together counted once."""
     return window.per_job(window.redis_round_trips)
+
+
+def redis_kilobytes(window: Window) -> float | None:
+    """Return the kilobytes that went to and from Redis for a job, its enqueueing not counted where that came before the window."""
+    return window.per_job(None if window.redis_bytes is None else window.redis_bytes / 1e3)
 
 
 def megabytes(window: Window) -> float | None:

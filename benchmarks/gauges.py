@@ -1,5 +1,6 @@
-"""Reads what a process and Redis have used so far."""
+"""Reads what processes and Redis have used so far."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,6 +14,7 @@ class RedisUse:
 
     commands: int
     round_trips: int
+    bytes_moved: int
     cpu_seconds: float
 
     @classmethod
@@ -27,6 +29,7 @@ class RedisUse:
         return cls(
             sum(int(one["tot-cmds"]) for one in clients if one["db"] == database and int(one["id"]) != own),
             info["total_writes_processed"],
+            info["total_net_input_bytes"] + info["total_net_output_bytes"],
             info["used_cpu_user"] + info["used_cpu_sys"],
         )
 
@@ -36,21 +39,29 @@ class RedisUse:
             self,
             commands=self.commands - before.commands,
             round_trips=self.round_trips - before.round_trips - asked,
+            bytes_moved=self.bytes_moved - before.bytes_moved,
             cpu_seconds=self.cpu_seconds - before.cpu_seconds,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What a process has used since it started."""
+    """What a process has used since it started, with all that it started itself."""
 
     cpu_seconds: float
     rss_bytes: int
+    """Resident memory. Of several processes, what they share is counted once."""
 
     @classmethod
     def of(cls, pid: int) -> Self:
         """Ask the system."""
         process = psutil.Process(pid)
-        with process.oneshot():
-            times = process.cpu_times()
-            return cls(times.user + times.system, process.memory_info().rss)
+        children = process.children(recursive=True)
+        cpu, memory = 0.0, 0
+        for one in (process, *children):
+            with suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                # Those that have ended are in what their parent says of its children.
+                cpu += times.user + times.system + times.children_user + times.children_system
+                memory += one.memory_full_info().pss if children else one.memory_info().rss
+        return cls(cpu, memory)

@@ -1,4 +1,4 @@
-"""One inference as tritonclient's users write it: shared by the direct loop and the stock Celery task."""
+"""One inference as tritonclient's users write it: shared by the direct loop, stock Celery and the other queues."""
 
 from typing import Any, Final
 
@@ -10,10 +10,25 @@ _OUTPUTS: Final = [InferRequestedOutput(name) for name in ("text_output", "promp
 
 def infer(client: InferenceServerClient, model: str, prompt: str, max_tokens: int, request_id: str) -> dict[str, Any]:
     """Return the text and the usage of one inference."""
+    return read(client.infer(model, inputs(prompt, max_tokens), outputs=_OUTPUTS, request_id=request_id))
+
+
+async def infer_soon(client: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Return the same by tritonclient's client for asyncio."""
+    asked = inputs(job["prompt"], job["max_tokens"])
+    return read(await client.infer(job["model"], asked, outputs=_OUTPUTS, request_id=job["job_id"]))
+
+
+def inputs(prompt: str, max_tokens: int) -> list[InferInput]:
+    """Return the tensors of one prompt."""
     text, limit = InferInput("text_input", [1, 1], "BYTES"), InferInput("max_tokens", [1, 1], "INT32")
     text.set_data_from_numpy(np.array([[prompt.encode()]], dtype=np.object_))
     limit.set_data_from_numpy(np.array([[max_tokens]], dtype=np.int32))
-    answer = client.infer(model, [text, limit], outputs=_OUTPUTS, request_id=request_id)
+    return [text, limit]
+
+
+def read(answer: Any) -> dict[str, Any]:
+    """Return the text and the usage in an answer."""
     prompt_tokens = int(answer.as_numpy("prompt_tokens").item())
     completion_tokens = int(answer.as_numpy("completion_tokens").item())
     return {

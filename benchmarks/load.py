@@ -1,9 +1,9 @@
-"""Puts a side under load for one window, and sees to it that every job was settled once before the next."""
+"""Puts a side under load for one window, and looks what became of its jobs."""
 
-import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import redis
@@ -12,7 +12,6 @@ from benchmarks.figures import Window
 from benchmarks.gauges import ProcessUse, RedisUse
 from benchmarks.sides import QueueSide
 
-_PUSHED_AT_ONCE: Final = 1_000
 _DRAIN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.02
 
@@ -33,74 +32,80 @@ class _Sample:
     redis: RedisUse
 
 
+@contextmanager
+def started(side: QueueSide) -> Iterator["Loaded"]:
+    """Start a side in an empty database, and end it without waiting for what it has in hand."""
+    side.client.flushdb()
+    try:
+        side.process.start()
+        yield Loaded(side, settled(side))
+        if side.process.is_running():
+            side.process.kill()
+    finally:
+        side.process.stop()
+        side.client.flushdb()
+
+
 @dataclass(slots=True)
 class Loaded:
-    """A side that runs, with the count of what it was given."""
+    """A side that runs, with the count of what it was given and what it had settled before."""
 
     side: QueueSide
+    settled_before: int = 0
     given: int = 0
-    _ids: Iterator[int] = field(default_factory=itertools.count)
 
-    def window(self, jobs: int, warm_seconds: float, seconds: float) -> Window:
+    def window(self, jobs: int, in_flight: int, warm_seconds: float, seconds: float) -> Window:
         """Give it ``jobs``, and return what it does in ``seconds`` after ``warm_seconds`` with them.
 
         Raises:
             RanDry: they were too few.
-            NotAllSettled: it lost one, or settled one twice. A side that may leave jobs is started afresh instead.
+            NotAllSettled: it lost one, or settled one twice, and is none that may leave jobs.
         """
         self.push(jobs)
         time.sleep(warm_seconds)
         before = self._sample()
         time.sleep(seconds)
         after = self._sample()
-        self._take_back()
+        if self.given - self._settled() <= in_flight:
+            raise RanDry(
+                f"{self.side.name} emptied its queue within the window: raise the side's most_per_second, or the workload's"
+            )
         missing = self._missing()
-        if missing:
-            self._start_afresh(missing)
+        if missing and not self.side.may_leave_jobs:
+            raise NotAllSettled(f"{self.side.name} settled {self.given - missing} of {self.given} jobs")
         return _between(before, after, abs(missing))
 
     def push(self, jobs: int) -> None:
         """Enqueue so many jobs."""
-        for left in range(jobs, 0, -_PUSHED_AT_ONCE):
-            elements = [self.side.encode(f"bench-{next(self._ids)}") for _ in range(min(left, _PUSHED_AT_ONCE))]
-            self.side.client.lpush(self.side.queue, *elements)
+        self.side.enqueue(range(self.given + 1, self.given + jobs + 1))
         self.given += jobs
 
-    def settled(self) -> int:
-        """Return how many jobs it has settled."""
-        length: Any = self.side.client.xlen(self.side.settlements)
-        return int(length)
+    def _settled(self) -> int:
+        return settled(self.side) - self.settled_before
 
     def _sample(self) -> _Sample:
         pid = self.side.process.pid or 0
-        settled = self.settled()
-        return _Sample(time.monotonic(), settled, ProcessUse.of(pid), RedisUse.of(self.side.client))
+        return _Sample(time.monotonic(), self._settled(), ProcessUse.of(pid), RedisUse.of(self.side.client))
 
-    def _take_back(self) -> None:
+    def _missing(self) -> int:
+        """Take back what waits; return how many of the others it has not settled after a while, negative where it put some back."""
+        if self.side.queue is None:
+            return 0
         pipe = self.side.client.pipeline(transaction=True)
         pipe.llen(self.side.queue)
         pipe.delete(self.side.queue)
         left, _ = pipe.execute()
-        if not left:
-            raise RanDry(
-                f"{self.side.name} emptied its queue within the window: raise the side's most_per_second, or the workload's"
-            )
         self.given -= left
-
-    def _missing(self) -> int:
-        """Return how many of the jobs it took it has not settled after a while; negative where it put running ones back."""
         give_up = time.monotonic() + _DRAIN_SECONDS
-        while (missing := self.given - self.settled()) > 0 and time.monotonic() < give_up:
+        while (missing := self.given - self._settled()) > 0 and time.monotonic() < give_up:
             time.sleep(_LOOK_SECONDS)
         return missing
 
-    def _start_afresh(self, missing: int) -> None:
-        if not self.side.may_leave_jobs:
-            raise NotAllSettled(f"{self.side.name} settled {self.given - missing} of {self.given} jobs")
-        self.side.process.kill()
-        self.side.client.flushdb()
-        self.given = 0
-        self.side.process.restart()
+
+def settled(side: QueueSide) -> int:
+    """Return how many jobs a side has settled."""
+    length: Any = side.client.xlen(side.settlements)
+    return int(length)
 
 
 def _between(before: _Sample, after: _Sample, missing: int) -> Window:
@@ -113,21 +118,21 @@ def _between(before: _Sample, after: _Sample, missing: int) -> Window:
         rss_bytes=after.process.rss_bytes,
         redis_commands=use.commands,
         redis_round_trips=use.round_trips,
+        redis_bytes=use.bytes_moved,
         redis_cpu_seconds=use.cpu_seconds,
         left_jobs=missing,
     )
 
 
-def next_settlement_ms(side: QueueSide, listener: redis.Redis, job_id: str) -> float:
+def next_settlement_ms(side: QueueSide, listener: redis.Redis, number: int) -> float:
     """Return the milliseconds from enqueueing one job to reading its settlement; nothing else may be under way."""
     # By the connection itself: a client would wait for the reply before the job can be enqueued.
     connection: Any = listener.connection_pool.get_connection()
     try:
         connection.send_command("XREAD", "BLOCK", 30_000, "STREAMS", side.settlements, "$")
         time.sleep(_LOOK_SECONDS)  # The listener must be blocked before the job is there.
-        element = side.encode(job_id)
         began = time.perf_counter()
-        side.client.lpush(side.queue, element)
+        side.enqueue([number])
         if connection.read_response() is None:
             raise NotAllSettled(f"{side.name} did not settle a single job within 30 s")
         return (time.perf_counter() - began) * 1000

@@ -1,9 +1,11 @@
-"""What is measured and for how long: the workloads, and the two paces at which a run goes."""
+"""What is measured and for how long: the workloads, the sections of a run, and the two paces at which one goes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from worker.sandbox.valkey_server import Fsync
 
 ROOT: Final = Path(__file__).parents[1]
 MODEL_REPOSITORIES: Final = (ROOT / "tests" / "models", ROOT / "benchmarks" / "models")
@@ -22,46 +24,122 @@ class Workload:
     prompt_bytes: int = 1024
 
 
+EMPTY: Final = Workload(
+    "empty", "empty", "a model that costs nothing: all that is left is the queue's cost", 9_000, 10.0
+)
+BATCH_8: Final = Workload("batch-8", "batched", "20 ms for each batch of up to 8", 500, 10.0)
+BATCH_64: Final = Workload("batch-64", "batched_64", "20 ms for each batch of up to 64", 4_000, 10.0)
+# Jobs finish in waves of half a second: a window that cuts through one errs by a part of its length.
+HALF_SECOND: Final = Workload("half-second", "half_second", "375 to 625 ms for each, any number at once", 200, 30.0)
+WORKLOADS: Final = (EMPTY, BATCH_8, BATCH_64, HALF_SECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Which sides take part: those that a target is about, in each round, and the others in the first ones only."""
+
+    always_there: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    redis_ms: tuple[float, ...] = (0.0,)
+    """How far away Redis is, as a round trip's milliseconds; each of the sides with a queue takes part once for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table under load: a workload, the sides, and how Redis is."""
+
+    name: str
+    title: str
+    workload: Workload
+    kind: Kind
+    fsync: Fsync = "everysec"
+
+
+_MAIN: Final = ("speedinfer", "direct", "celery x1", "celery x4")
+_ALL: Final = Kind(_MAIN, ("celery prefork", "rq", "arq", "saq", "dramatiq", "taskiq"))
+_AWAY: Final = Kind(("speedinfer",), ("celery x4",), redis_ms=(0.0, 0.5, 2.0))
+_FEW: Final = Kind(("speedinfer", "direct", "celery x4"))
+_KB: Final = 1024
+
+
+def _with_prompts(workload: Workload, kilobytes: int) -> Workload:
+    return replace(workload, prompt_bytes=kilobytes * _KB)
+
+
+SECTIONS: Final = (
+    *(Section(one.name, f"{one.name}: {one.words}", one, _ALL) for one in WORKLOADS),
+    *(
+        Section(f"{one.name}-always", f"{one.name}, with appendfsync always", one, Kind(_MAIN), "always")
+        for one in (EMPTY, HALF_SECOND)
+    ),
+    *(
+        Section(f"{one.name}-64kb", f"{one.name}, with prompts of 64 KB", _with_prompts(one, 64), _FEW)
+        for one in (EMPTY, BATCH_64)
+    ),
+    Section(
+        "half-second-4kb",
+        "half-second, with prompts of 4 KB",
+        _with_prompts(HALF_SECOND, 4),
+        Kind(("speedinfer", "direct")),
+    ),
+    *(Section(f"{one.name}-away", f"{one.name}, with Redis further away", one, _AWAY) for one in WORKLOADS),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a run takes: rounds of each side, seconds to get going before each window, single jobs, idle seconds."""
+    """How long a run takes: rounds of the sides, seconds to get going before each window, single jobs, idle seconds."""
 
     rounds: int
+    rounds_of_others: int
     warm_seconds: float
     longest_window_seconds: float
+    longest_window_seconds_of_others: float
     single_jobs: int
     idle_seconds: float
 
-    def window_seconds(self, workload: Workload) -> float:
-        """Return how long a window of the workload is at this pace."""
-        return min(workload.window_seconds, self.longest_window_seconds)
+    def window_seconds(self, section: Section, side: str) -> float:
+        """Return how long a side's window of a section is at this pace."""
+        is_other = side in section.kind.others
+        longest = self.longest_window_seconds_of_others if is_other else self.longest_window_seconds
+        return min(section.workload.window_seconds, longest)
 
 
-WORKLOADS: Final = (
-    Workload("empty", "empty", "a model that costs nothing: all that is left is the queue's cost", 9_000, 5.0),
-    Workload("batch-8", "batched", "20 ms for each batch of up to 8", 500, 4.0),
-    Workload("batch-64", "batched_64", "20 ms for each batch of up to 64", 4_000, 4.0),
-    Workload("half-second", "half_second", "375 to 625 ms for each, any number at once", 200, 10.0),
+FULL: Final = Pace(
+    rounds=3,
+    rounds_of_others=2,
+    warm_seconds=1.5,
+    longest_window_seconds=60.0,
+    longest_window_seconds_of_others=10.0,
+    single_jobs=200,
+    idle_seconds=20.0,
 )
-FULL: Final = Pace(rounds=3, warm_seconds=1.5, longest_window_seconds=60.0, single_jobs=200, idle_seconds=10.0)
-QUICK: Final = Pace(rounds=1, warm_seconds=0.5, longest_window_seconds=0.8, single_jobs=15, idle_seconds=2.0)
+QUICK: Final = Pace(
+    rounds=1,
+    rounds_of_others=1,
+    warm_seconds=0.5,
+    longest_window_seconds=0.8,
+    longest_window_seconds_of_others=0.8,
+    single_jobs=15,
+    idle_seconds=2.0,
+)
 
 
-class UnknownWorkload(Exception):
-    """There is no workload of that name."""
+class UnknownSection(Exception):
+    """There is no section of that name."""
 
 
-def chosen(names: Sequence[str]) -> tuple[Workload, ...]:
-    """Return the workloads of these names, all where none is given.
+def chosen(names: Sequence[str]) -> tuple[Section, ...]:
+    """Return the sections of these names, all where none is given.
 
     Raises:
-        UnknownWorkload: one of them is none.
+        UnknownSection: one of them is none.
     """
-    known = {workload.name: workload for workload in WORKLOADS}
+    known = {section.name: section for section in SECTIONS}
     for name in names:
         if name not in known:
-            raise UnknownWorkload(f"there is no workload {name}: choose from {', '.join(known)}")
-    return tuple(workload for workload in WORKLOADS if not names or workload.name in names)
+            raise UnknownSection(f"there is no section {name}: choose from {', '.join(known)}")
+    return tuple(section for section in SECTIONS if not names or section.name in names)
 
 
 def turns(sides: Sequence[str], round_number: int) -> tuple[str, ...]:

@@ -1,24 +1,28 @@
-"""Sets up a measurement: the servers, and the sides beside each other on them; and carries it out, in turns."""
+"""Sets up a measurement: the servers, and the sides on them; and carries it out, in turns."""
 
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+import redis
+
+from benchmarks.direct import DirectLoop
 from benchmarks.figures import AddedTime, Idle, Rounds, Window
 from benchmarks.gauges import ProcessUse, RedisUse
-from benchmarks.load import Loaded, next_settlement_ms
-from benchmarks.plan import MODEL_REPOSITORIES, Pace, Workload, turns
-from benchmarks.sides import DIRECT, OURS, STOCK, DirectLoop, QueueSide, ours, stock
+from benchmarks.load import Loaded, next_settlement_ms, started
+from benchmarks.ours import ours
+from benchmarks.plan import EMPTY, MODEL_REPOSITORIES, Pace, Section, turns
+from benchmarks.sides import DIRECT, OURS, Make, QueueSide
+from benchmarks.slow_link import SlowLink
 from worker.connections import redis_client
 from worker.sandbox.triton_server import TritonServer
 from worker.sandbox.valkey_server import Fsync, ValkeyServer
 
 Say = Callable[[str], None]
 
-_STOCK_DATABASE: Final = {1: "1", 4: "2"}
 _CALM_SECONDS: Final = 1.0
 
 
@@ -32,55 +36,125 @@ def valkey(fsync: Fsync) -> ValkeyServer:
     return ValkeyServer(append_only=True, fsync=fsync, settings={"auto-aof-rewrite-percentage": "0"})
 
 
-def measure_load(triton_url: str, workload: Workload, pace: Pace, fsync: Fsync, say: Say) -> Rounds:
-    """Return the windows of all sides under load, taken in turns."""
-    seconds = pace.window_seconds(workload)
-    windows: dict[str, list[Window]] = {}
-    with valkey(fsync) as server, _sides(server.url, triton_url, workload) as (direct, queues):
-        loaded = {side.name: Loaded(side) for side in queues}
-        names = (OURS, DIRECT, *STOCK.values())
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A side's part in a section: its name in the table, which side it is, and how far away its Redis is."""
+
+    name: str
+    side: str
+    redis_ms: float
+
+
+def turns_of(section: Section, sides: Sequence[str]) -> tuple[Turn, ...]:
+    """Return who takes part in a section, of the sides there are."""
+    away = section.kind.redis_ms
+    return tuple(
+        Turn(side if len(away) == 1 else f"{side}, {ms:g} ms", side, ms)
+        for side in (*section.kind.always_there, *section.kind.others)
+        for ms in away
+        if side in sides
+    )
+
+
+def measure_load(triton_url: str, section: Section, makers: Mapping[str, Make], pace: Pace, say: Say) -> Rounds:
+    """Return the windows of a section's sides under load, taken in turns; each starts for its turn, and has Redis to itself."""
+    takes_part = {turn.name: turn for turn in turns_of(section, (DIRECT, *makers))}
+    windows: dict[str, list[Window]] = {name: [] for name in takes_part}
+    with valkey(section.fsync) as server, ExitStack() as stack:
+        direct = stack.enter_context(DirectLoop(triton_url, section.workload))
+        links = {ms: _link(stack, server.url, ms) for ms in section.kind.redis_ms}
         for number in range(pace.rounds):
-            for name in turns(names, number):
-                if name == DIRECT:
+            for name in turns(tuple(takes_part), number):
+                turn = takes_part[name]
+                if turn.side in section.kind.others and number >= pace.rounds_of_others:
+                    continue
+                seconds = pace.window_seconds(section, turn.side)
+                if turn.side == DIRECT:
                     window = direct.window(pace.warm_seconds, seconds)
                 else:
-                    most = min(workload.most_per_second, loaded[name].side.most_per_second)
-                    jobs = round(most * (pace.warm_seconds + seconds))
-                    window = loaded[name].window(jobs, pace.warm_seconds, seconds)
-                windows.setdefault(name, []).append(window)
-                say(f"{workload.name}, round {number + 1}: {name} {window.jobs_per_second:,.0f} jobs/s")
-    return Rounds({name: tuple(windows[name]) for name in names})
+                    make = makers[turn.side]
+                    side = make(links[turn.redis_ms], server.url, triton_url, section.workload)
+                    window = _loaded_window(side, section, pace.warm_seconds, seconds)
+                windows[name].append(window)
+                say(f"{section.name}, round {number + 1}: {name} {window.jobs_per_second:,.0f} jobs/s")
+    return Rounds({name: tuple(found) for name, found in windows.items()})
+
+
+def _loaded_window(side: QueueSide, section: Section, warm_seconds: float, seconds: float) -> Window:
+    workload = section.workload
+    most = min(workload.most_per_second, side.most_per_second)
+    # What a side may claim ahead of its slots is queued beyond what it can do in the time.
+    jobs = round(most * (warm_seconds + seconds)) + 10 * workload.in_flight
+    try:
+        with started(side) as loaded:
+            return loaded.window(jobs, workload.in_flight, warm_seconds, seconds)
+    finally:
+        side.client.close()
+
+
+def _link(stack: ExitStack, redis_url: str, ms: float) -> str:
+    return stack.enter_context(SlowLink(redis_url, ms)).url if ms else redis_url
 
 
 def measure_added_time(
-    triton_url: str, workload: Workload, pace: Pace, fsyncs: Sequence[Fsync], say: Say
+    triton_url: str, makers: Mapping[str, Make], pace: Pace, fsyncs: Sequence[Fsync], say: Say
 ) -> dict[str, dict[str, AddedTime]]:
-    """Return what each side adds to single jobs far apart, by fsync and side; the sides and an inference alone take turns."""
+    """Return what sides add to single jobs far apart, by fsync and side; the sides and an inference alone take turns."""
     found: dict[str, dict[str, AddedTime]] = {}
-    with valkey(fsyncs[0]) as server, _sides(server.url, triton_url, workload) as (direct, queues):
-        listeners = {side.name: redis_client(_url_of(side), socket_timeout=40) for side in queues}
+    with valkey(fsyncs[0]) as server, _waiting(server, triton_url, makers) as sides:
+        direct = sides.direct
         for fsync in fsyncs:
-            queues[0].client.config_set("appendfsync", fsync)
-            waited: dict[str, list[float]] = {side.name: [] for side in queues}
+            sides.admin.config_set("appendfsync", fsync)
+            waited: dict[str, list[float]] = {name: [] for name in sides.loaded}
             inferred = []
             for _ in range(pace.single_jobs):
-                for side in queues:
-                    waited[side.name].append(next_settlement_ms(side, listeners[side.name], f"single-{uuid.uuid4()}"))
+                for name, loaded in sides.loaded.items():
+                    loaded.given += 1
+                    waited[name].append(next_settlement_ms(loaded.side, sides.listeners[name], loaded.given))
                 inferred.append(direct.once_ms())
             found[fsync] = {name: AddedTime.of(times, inferred) for name, times in waited.items()}
             say(
                 f"added time, fsync {fsync}: " + ", ".join(f"{name} {a.p50:.1f} ms" for name, a in found[fsync].items())
             )
-        for listener in listeners.values():
-            listener.close()
     return found
 
 
-def measure_idle(triton_url: str, workload: Workload, pace: Pace, models: int, say: Say) -> Idle:
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Sides that wait for single jobs, beside each other, each in a database of its own."""
+
+    direct: DirectLoop
+    admin: redis.Redis
+    loaded: Mapping[str, Loaded]
+    listeners: Mapping[str, redis.Redis]
+
+
+@contextmanager
+def _waiting(server: ValkeyServer, triton_url: str, makers: Mapping[str, Make]) -> Iterator[_Waiting]:
+    with ExitStack() as stack:
+        loaded, listeners = {}, {}
+        for number, (name, make) in enumerate(makers.items()):
+            url = f"{server.url.rsplit('/', 1)[0]}/{number}"
+            side = make(url, url, triton_url, EMPTY)
+            stack.callback(side.client.close)
+            loaded[name] = stack.enter_context(started(side))
+            listeners[name] = redis_client(url, socket_timeout=40)
+            stack.callback(listeners[name].close)
+        admin = redis_client(server.url)
+        stack.callback(admin.close)
+        yield _Waiting(stack.enter_context(DirectLoop(triton_url, EMPTY)), admin, loaded, listeners)
+
+
+def with_models(models: int) -> Make:
+    """Return what makes our side with so many models."""
+    return partial(ours, models=models)
+
+
+def measure_idle(triton_url: str, pace: Pace, models: int, say: Say) -> Idle:
     """Return what our worker costs while there is nothing to do."""
     with valkey("everysec") as server:
-        side = ours(server.url, triton_url, workload, models=models)
-        with side.process:
+        side = ours(server.url, server.url, triton_url, EMPTY, models=models)
+        with started(side):
             time.sleep(_CALM_SECONDS)
             pid = side.process.pid or 0
             process, use, began = ProcessUse.of(pid), RedisUse.of(side.client), time.monotonic()
@@ -95,40 +169,13 @@ def measure_idle(triton_url: str, workload: Workload, pace: Pace, models: int, s
         round_trips_per_second=used.round_trips / seconds,
         rss_bytes=process_after.rss_bytes,
     )
-    say(f"idle, {models} models: {idle.cpu_percent:.2f} % of a core, {idle.round_trips_per_second:.1f} round trips/s")
+    say(
+        f"idle, {models} model{'s' * (models > 1)}: {idle.cpu_percent:.2f} % of a core, "
+        f"{idle.round_trips_per_second:.1f} round trips/s"
+    )
     return idle
 
 
-@contextmanager
-def _sides(redis_url: str, triton_url: str, workload: Workload) -> Iterator[tuple[DirectLoop, tuple[QueueSide, ...]]]:
-    """Start all sides, and end them."""
-    queues = (
-        ours(redis_url, triton_url, workload),
-        *(
-            stock(_database(redis_url, number), triton_url, workload, multiplier=multiplier)
-            for multiplier, number in _STOCK_DATABASE.items()
-        ),
-    )
-    direct = DirectLoop(
-        triton_url.removeprefix("http://"),
-        workload.model,
-        concurrency=workload.in_flight,
-        prompt_bytes=workload.prompt_bytes,
-    )
-    with ExitStack() as stack:
-        for side in queues:
-            stack.callback(side.client.close)
-        together = stack.enter_context(ThreadPoolExecutor(len(queues)))
-        # Also those that never started: to stop those does nothing.
-        stack.callback(lambda: list(together.map(lambda side: side.process.stop(), queues)))
-        list(together.map(lambda side: side.process.start(), queues))
-        yield stack.enter_context(direct), queues
-
-
-def _database(redis_url: str, number: str) -> str:
-    return f"{redis_url.rsplit('/', 1)[0]}/{number}"
-
-
-def _url_of(side: QueueSide) -> str:
-    at = side.client.connection_pool.connection_kwargs
-    return f"redis://{at['host']}:{at['port']}/{at.get('db', 0)}"
+def ours_by_models(numbers: Sequence[int]) -> dict[str, Make]:
+    """Return our side once for each number of models, by what it is called in the table of added time."""
+    return {OURS if models == 1 else f"{OURS}, {models} models": with_models(models) for models in numbers}

@@ -1,14 +1,12 @@
 """What one would write instead of this project: stock Celery on Redis, tritonclient, and a script that settles.
 
-Tuned as Celery's documentation advises: acks_late, no results, no events, no gossip, mingle or heartbeat between workers, gevent.
-One client of Triton and one of Redis for all greenlets. It reads no errors, retries nothing and validates nothing.
-Run by ``python -m benchmarks`` as ``celery -A benchmarks.stock_celery worker -P gevent``.
+Tuned as Celery's documentation advises: acks_late, no results, no events, no gossip, mingle or heartbeat between workers.
+One client of Triton and one of Redis for all greenlets of a process. It reads no errors, retries nothing and validates nothing.
+Run by ``python -m benchmarks`` as ``celery -A benchmarks.stock_celery worker``, on gevent and on prefork.
 """
 
-import json
 import os
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import redis
@@ -16,12 +14,10 @@ from celery import Celery, signals
 from tritonclient.http import InferenceServerClient
 
 from benchmarks.inference import infer
+from benchmarks.settling import SCRIPT, settle
 
 QUEUE: Final = "stock"
-SETTLEMENTS: Final = "settlements"
 TASK: Final = "generate"
-_RESULT_SECONDS: Final = 86_400
-_MARKER_SECONDS: Final = 604_800
 
 
 def ready_key(pid: int) -> str:
@@ -50,7 +46,7 @@ def _redis() -> redis.Redis:
 
 @cache
 def _settle() -> Any:
-    return _redis().register_script((Path(__file__).parent / "settle.lua").read_text())
+    return _redis().register_script(SCRIPT)
 
 
 @cache
@@ -63,11 +59,7 @@ def generate(job: dict[str, Any]) -> None:
     """Run one job and settle it."""
     job_id = job["job_id"]
     result = infer(_triton(), job["model"], job["prompt"], job["max_tokens"], job_id)
-    body = json.dumps({"job_id": job_id, "model": job["model"], "status": "succeeded", **result})
-    _settle()(
-        keys=[f"settled:{job_id}", SETTLEMENTS, f"result:{job_id}"],
-        args=[job_id, body, _MARKER_SECONDS, _RESULT_SECONDS],
-    )
+    settle(_settle(), job_id, job["model"], result)
 
 
 @signals.worker_ready.connect

@@ -70,6 +70,21 @@ PRESETS: Final[Mapping[PresetName, Mapping[str, object]]] = MappingProxyType(
 )
 
 
+TENSORS: Final = frozenset(field for fields in PRESETS.values() for field in fields)
+"""Fields that say what a model's tensors are, in contrast to what its jobs may take of time and space."""
+
+
+def inherited(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is written of one model, over what is written for all.
+
+    A model of another kind than the others has nothing of their tensors: one that names another preset starts from that.
+    """
+    preset = own.get("preset")
+    is_of_another_kind = preset is not None and preset != common.get("preset")
+    kept = {name: value for name, value in common.items() if not (is_of_another_kind and name in TENSORS)}
+    return {**kept, **own}
+
+
 def expanded(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with those of the preset that they name beneath them.
 

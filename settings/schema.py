@@ -24,6 +24,7 @@ from settings.fields import (
 )
 from settings.limits import Circuit, GpuPool, Retry
 from settings.metrics import MetricsAddress, PassThrough, TritonMetricsUrl, triton_metrics_url
+from settings.presets import inherited
 from settings.redis import RedisPassword, RedisSentinel, RedisTls, RedisUrl, whole_url
 from settings.refusals import refusals_in
 from settings.runtime import RuntimeConfig, RuntimeTls
@@ -198,8 +199,8 @@ class Settings(Section):
             Refusal((str(n),), o, "is not in supported_models") for n, o in overrides.items() if n not in supported
         ]
         base = info.data.get("runtime_config")
-        inherited = base.written if base else {"model_name": "unknown"}
-        merged = {n: {**inherited, **o} if isinstance(o, Mapping) else o for n, o in overrides.items()}
+        common = base.written if base else {"model_name": "unknown"}
+        merged = {n: inherited(common, o) if isinstance(o, Mapping) else o for n, o in overrides.items()}
         return validated(handler, merged, strangers)
 
     @field_validator("runtime_headers")

@@ -97,7 +97,10 @@ def force(
     for _ in range(_TRIES):
         fields = cast("dict[bytes, bytes]", client.hgetall(key))
         seconds, micros = client.time()
-        circuit = forced(from_fields(fields), state, reason=reason, by=by, now_ms=seconds * 1000 + micros // 1000)
+        before, now_ms = from_fields(fields), seconds * 1000 + micros // 1000
+        circuit = forced(before, state, reason=reason, by=by, now_ms=now_ms)
+        if circuit == before:
+            return circuit
         write = Write(circuit, fields.get(b"version", b"").decode(), f"operator-{secrets.token_hex(8)}")
         if _reply(run(keys=[key], args=_arguments(write))).instead is None:
             return circuit

@@ -12,7 +12,7 @@ from worker.metrics.counters import Counters
 from worker.metrics.links import CountedLink
 from worker.metrics.service import Health, Metrics, Sources
 from worker.metrics.triton import triton_metrics_of
-from worker.metrics.watch import Watch
+from worker.metrics.watch import LOOK_SECONDS, Watch
 from worker.redis_link import RedisLink
 from worker.tracing.service import Traces
 from worker.tracing.wanted import TracesWanted
@@ -36,7 +36,7 @@ class Telemetry:
             watch = Watch(self.link(), keys, settings.supported_models, settings.pool_name, redis_clock)
             triton = triton_metrics_of(settings, clock.monotonic_ms) if settings.pass_through_triton_metrics else None
             sources = Sources(settings.worker_id, settings.pool_name, self._counters, watch, triton, self._health)
-            self._metrics = Metrics(settings.metrics_address, sources)
+            self._metrics = Metrics(settings.metrics_address, sources, min(LOOK_SECONDS, settings.heartbeat_seconds))
 
     def link(self) -> RedisLink:
         """Return a connection to Redis of its own, not connected yet."""

@@ -11,10 +11,11 @@ import pytest
 from benchmarks import figures
 from benchmarks.figures import AddedTime, Idle, Rounds, Spread, Window
 from benchmarks.machine import Machine
-from benchmarks.plan import WORKLOADS, UnknownWorkload, chosen, turns
+from benchmarks.plan import FULL, SECTIONS, UnknownSection, chosen, turns
 from benchmarks.report import Findings, page, sheets
-from benchmarks.sides import DIRECT, OURS, STOCK
-from benchmarks.targets import Target, of_load
+from benchmarks.sides import DIRECT, OURS, PREFORK, RIVALS, STOCK
+from benchmarks.stage import turns_of
+from benchmarks.targets import FAR, NEAR, Target, of_load
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Machine("2026-11-30 10:00 UTC", 2, "a processor", 8.0, "Linux", 0.4, {"Python": "3.11.7"})
@@ -22,7 +23,7 @@ MACHINE = Machine("2026-11-30 10:00 UTC", 2, "a processor", 8.0, "Linux", 0.4, {
 
 def window(jobs: int, seconds: float = 2.0, *, cpu: float = 1.0, commands: int | None = None) -> Window:
     """A window with so many jobs."""
-    return Window(jobs, seconds, cpu, 100_000_000, commands, commands, None)
+    return Window(jobs, seconds, cpu, 100_000_000, commands, commands, commands)
 
 
 def rounds(ours: list[Window], direct: list[Window]) -> Rounds:
@@ -49,6 +50,7 @@ def test_a_spread_is_the_median_between_the_extremes() -> None:
         (figures.cpu_microseconds, 5_000.0),
         (figures.redis_commands, 3.0),
         (figures.redis_round_trips, 3.0),
+        (figures.redis_kilobytes, 0.003),
         (figures.redis_cpu_microseconds, None),
         (figures.megabytes, 100.0),
     ],
@@ -78,12 +80,34 @@ def test_each_side_comes_first_in_its_turn() -> None:
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
 
 
-def test_workloads_are_chosen_by_name() -> None:
+def test_sections_are_chosen_by_name() -> None:
     """None named means all; an unknown one is refused with the known ones."""
-    assert chosen(()) == WORKLOADS
-    assert [workload.name for workload in chosen(["batch-8"])] == ["batch-8"]
-    with pytest.raises(UnknownWorkload, match="batch-8"):
+    assert chosen(()) == SECTIONS
+    assert [section.name for section in chosen(["batch-8"])] == ["batch-8"]
+    with pytest.raises(UnknownSection, match="batch-8"):
         chosen(["fast"])
+
+
+def test_every_side_takes_part_in_the_plain_workloads() -> None:
+    """And one that cannot be had is left out."""
+    makers = (DIRECT, OURS, *STOCK.values(), PREFORK, *RIVALS)
+    (section,) = chosen(["empty"])
+    assert {turn.side for turn in turns_of(section, makers)} == set(makers)
+    assert "rq" not in {turn.side for turn in turns_of(section, makers[:-5])}
+
+
+def test_a_side_takes_part_once_for_each_distance_of_redis() -> None:
+    """Under a name that says how far."""
+    (section,) = chosen(["empty-away"])
+    names = [turn.name for turn in turns_of(section, (DIRECT, OURS))]
+    assert names == [NEAR, f"{OURS}, 0.5 ms", FAR]
+
+
+def test_jobs_that_finish_in_waves_are_measured_for_half_a_minute_at_least() -> None:
+    """Of those sides that a target is about."""
+    for name in ("half-second", "half-second-away"):
+        (section,) = chosen([name])
+        assert FULL.window_seconds(section, OURS) >= 30
 
 
 @pytest.mark.parametrize(("found", "bound", "at", "met"), [(0.9, 0.9, "least", True), (1.6, 1.5, "most", False)])
@@ -102,33 +126,45 @@ def test_the_empty_model_is_compared_with_the_better_stock_celery() -> None:
     assert against.found.median == 2.0
 
 
+def test_redis_far_away_is_compared_with_redis_near_by() -> None:
+    """Within a round."""
+    measured = Rounds({NEAR: (window(100), window(10)), FAR: (window(80), window(8))})
+    (against,) = of_load({"empty-away": measured})
+    assert (against.found.median, against.is_met) == (0.8, True)
+
+
 def test_the_page_holds_every_table_that_is_shown() -> None:
     """What is printed is what is written, with the machine it was measured on."""
     added = {"everysec": {OURS: AddedTime(1.0, 2.0, 0.5, 200)}}
     idle = [Idle(50, 0.5, 4.0, 2.0, 90_000_000)]
     loads = {"empty": rounds([window(900), window(800)], [window(1000), window(1000)])}
-    found = Findings(MACHINE, "always", quick=False, loads=loads, added=added, idle=idle)
+    found = Findings(MACHINE, quick=False, loads=loads, added=added, idle=idle)
     text = page(found)
     assert [sheet.title in text for sheet in sheets(found)] == [True] * 4
     assert "a processor, 2 cores" in text
-    assert "fsync always" in text
+    assert "fsync everysec" in text
     assert "quick run" not in text
 
 
 def test_a_quick_run_says_so() -> None:
     """Figures of windows that are too short cannot be mistaken for others."""
-    assert "quick run" in page(Findings(MACHINE, "everysec", quick=True))
+    assert "quick run" in page(Findings(MACHINE, quick=True))
 
 
 def test_a_run_on_a_busy_machine_says_so() -> None:
     """Figures that others' work has touched cannot be mistaken for clean ones."""
-    assert "other work" in page(Findings(replace(MACHINE, load_before=0.6), "everysec", quick=False))
-    assert "other work" not in page(Findings(MACHINE, "everysec", quick=False))
+    assert "other work" in page(Findings(replace(MACHINE, load_before=0.6), quick=False))
+    assert "other work" not in page(Findings(MACHINE, quick=False))
+
+
+def test_a_run_that_left_a_side_out_says_so() -> None:
+    """A side that is not there was not beaten."""
+    assert "rq, arq" in page(Findings(MACHINE, quick=False, left_out=("rq", "arq")))
 
 
 def test_a_run_without_figures_has_no_tables() -> None:
     """What was not measured is left out, not shown as nothing."""
-    assert sheets(Findings(MACHINE, "everysec", quick=False)) == []
+    assert sheets(Findings(MACHINE, quick=False)) == []
 
 
 def test_the_command_refuses_what_it_does_not_know() -> None:

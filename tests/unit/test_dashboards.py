@@ -104,6 +104,23 @@ def test_every_rule_asks_for_what_there_is(rule: dict[str, Any]) -> None:
     assert len(words["description"]) > 60
 
 
+def test_every_rule_is_made_to_fire_and_not_to_by_figures_alone() -> None:
+    """In the file that promtool runs, whose series are those that a worker exports."""
+    cases = yaml.safe_load((ROOT / "deploy/prometheus/rules.test.yml").read_text())["tests"]
+    alerts = sorted(rule["alert"] for rule in RULES)
+    silent = [test["alertname"] for case in cases for test in case.get("alert_rule_test", [])]
+    firing = [
+        name
+        for case in cases
+        for test in case.get("promql_expr_test", [])
+        for name in re.findall(r'alertname="(\w+)"', test["expr"])
+    ]
+    assert (sorted(silent), sorted(firing)) == (alerts, alerts)
+    for case in cases:
+        for series in case["input_series"]:
+            labels_of(re.sub(r'(instance|job)="\w+"', r'\1="any"', series["series"]), METRICS)
+
+
 def test_rules_ask_for_nothing_of_tritons() -> None:
     """Whoever does not pass its metrics through has all alerts the same."""
     assert not [rule["alert"] for rule in RULES if re.search(r"\bnv_", rule["expr"])]

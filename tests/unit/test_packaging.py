@@ -12,7 +12,7 @@ from hatchling.build import build_wheel
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = ("dev", "worker", "build")
+LOCKS = ("dev", "worker", "demo", "flower", "build")
 
 
 def locked(lock: str) -> dict[str, str]:
@@ -70,9 +70,9 @@ def test_every_locked_package_has_its_hashes(lock: str) -> None:
     assert "://" not in text
 
 
-@pytest.mark.parametrize("lock", ["dev", "worker"])
+@pytest.mark.parametrize("lock", ["dev", "worker", "demo", "flower"])
 def test_celery_and_kombu_are_the_ones_we_stand_on(lock: str) -> None:
-    """Both locks hold exactly the versions whose internals the transport uses."""
+    """Their locks hold exactly the versions whose internals the transport uses."""
     exact = dict(dependency.split("==") for dependency in PROJECT["project"]["dependencies"] if "==" in dependency)
     assert exact.keys() == {"celery", "kombu"}
     assert exact.items() <= locked(lock).items()

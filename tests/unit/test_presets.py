@@ -92,19 +92,36 @@ def test_a_field_that_is_written_as_null_is_unset() -> None:
     assert configured(preset="vllm", options_json_parameters=None).parameters is None
 
 
-def test_an_override_may_change_the_preset_and_keeps_what_was_written() -> None:
-    """A model of another kind inherits what was written for all, and nothing of the other kind."""
+def test_a_model_of_another_kind_starts_from_its_own_preset() -> None:
+    """It inherits what was written of time and size, and nothing of the others' tensors, written or from a preset."""
+    settings = settings_of(
+        {"timeout_seconds": 7, "output_name": "answer", "constants": {"extra": 1}},
+        b={"preset": "tensorrt_llm", "model_name": "ensemble"},
+        c={"preset": "vllm", "constants": {"own": 2}},
+    )
+    b, c = (settings.runtime_for(name) for name in "bc")
+    assert (b.model_name, b.timeout_seconds, b.output_name) == ("ensemble", 7, "text_output")
+    assert b.model_dump(exclude={"model_name", "timeout_seconds"}) == configured(
+        preset="tensorrt_llm", timeout_seconds=7
+    ).model_dump(exclude={"model_name", "timeout_seconds"})
+    assert (c.output_name, c.options_json_input) == ("text_output", "sampling_parameters")
+    assert c.constants == {**configured(preset="vllm").constants, "own": 2}
+
+
+def test_a_model_of_the_same_kind_keeps_what_was_written_for_all() -> None:
+    """With the same preset, or none of its own; a preset of null leaves what was written by hand."""
     settings = settings_of(
         {"preset": "vllm", "timeout_seconds": 7, "constants": {"extra": 1}},
-        b={"preset": "tensorrt_llm", "model_name": "ensemble"},
+        b={"model_name": "other"},
         c={"preset": None},
         d={"constants": {"extra": 2}},
+        e={"preset": "vllm", "model_name": "another"},
     )
-    b, c, d = (settings.runtime_for(name) for name in "bcd")
-    assert (b.model_name, b.timeout_seconds, b.options_json_input) == ("ensemble", 7, None)
-    assert b.constants == {**configured(preset="tensorrt_llm").constants, "extra": 1}
+    b, c, d, e = (settings.runtime_for(name) for name in "bcde")
+    assert (b.model_name, b.constants["extra"], b.options_json_input) == ("other", 1, "sampling_parameters")
     assert (c.prompt_tokens_output_name, c.constants) == ("prompt_tokens", {"extra": 1})
     assert (d.options_json_input, d.constants["extra"]) == ("sampling_parameters", 2)
+    assert (e.model_name, e.constants["extra"], e.timeout_seconds) == ("another", 1, 7)
 
 
 def test_what_is_refused_is_refused_beneath_a_preset_too() -> None:

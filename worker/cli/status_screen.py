@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _WORKERS = ("worker", "state", "circuit", "in flight", "succeeded", "failed", "last error", "heartbeat", "not ready")
-_POOLS = ("pool", "slots", "requests in 60 s", "tokens", "adaptive level", "limits set by")
+_POOLS = ("pool", "slots", "requests in 60 s", "tokens left", "adaptive level", "limits set by")
 _MODELS = ("model", "queued", "running", "oldest", "workers", "circuit", "why jobs wait")
 
 

@@ -12,7 +12,7 @@ from worker.metrics.samples import Exposition, Sample
 from worker.metrics.server import MetricsServer, Pages
 from worker.metrics.standing import CONSUMING, seen_samples, standing_samples
 from worker.metrics.triton import TritonMetrics
-from worker.metrics.watch import LOOK_SECONDS, Watch
+from worker.metrics.watch import Watch
 
 Health = Callable[[], Mapping[str, str]]
 """Gives the fields of the worker's health key as they are now; none before there are any."""
@@ -54,9 +54,10 @@ class Sources:
 class Metrics:
     """The metrics of one worker, served at one address, host:port."""
 
-    def __init__(self, address: str, sources: Sources) -> None:
-        """Listen to nothing yet."""
+    def __init__(self, address: str, sources: Sources, look_seconds: float) -> None:
+        """Listen to nothing yet; Redis is looked at every ``look_seconds``."""
         self._sources = sources
+        self._look_seconds = look_seconds
         self._server = MetricsServer(address, Pages(sources.text, sources.readiness))
 
     def start(self) -> None:
@@ -72,7 +73,7 @@ class Metrics:
         """Look at what waits in Redis, until killed."""
         while True:
             self._sources.watch.look()
-            gevent.sleep(LOOK_SECONDS)
+            gevent.sleep(self._look_seconds)
 
     def close(self) -> None:
         """Stop serving."""

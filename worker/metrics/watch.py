@@ -15,6 +15,8 @@ from worker.redis_link import RedisLink, RedisUnavailable
 from worker.scripts import Scripts
 
 LOOK_SECONDS: Final = 5.0
+"""How old what is seen may be; less where the worker's heart beats more often."""
+
 _LARGEST_HEAD_BYTES: Final = 64 << 10
 _MINUTE_MS: Final = 60_000
 _SHOWN: Final = 80

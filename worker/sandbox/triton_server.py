@@ -2,14 +2,15 @@
 
 import http.client
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from worker.sandbox.embedded_server import EmbeddedServer
-from worker.sandbox.places import LOOPBACK, free_port
+from worker.sandbox.places import LOOPBACK, free_port, temporary_directory
 from worker.sandbox.triton_installation import TritonInstallation, find_triton
 
 ModelControl = Literal["none", "explicit", "poll"]
@@ -22,6 +23,7 @@ class TritonServer(EmbeddedServer):
     Python models see. ``auto_complete`` lets Triton fill in incomplete model configurations, at the price of a second
     at start. ``exit_on_error`` False keeps a server up whose models fail to load; ``strict_readiness`` False calls it
     ready all the same. ``own_copy`` serves a copy of the repositories that goes with the server, so nothing is written into them.
+    ``address`` is where it listens, also for its metrics.
     """
 
     name = "tritonserver"
@@ -42,6 +44,7 @@ class TritonServer(EmbeddedServer):
         exit_timeout_seconds: int = 1,
         extra_arguments: Sequence[str] = (),
         own_copy: bool = False,
+        address: str = LOOPBACK,
     ) -> None:
         super().__init__(
             port=port, start_timeout_seconds=start_timeout_seconds, stop_grace_seconds=exit_timeout_seconds + 1
@@ -49,6 +52,7 @@ class TritonServer(EmbeddedServer):
         self.server_id = str(uuid.uuid4())
         self.repositories = (model_repository,) if isinstance(model_repository, Path) else tuple(model_repository)
         self._own_copy = own_copy
+        self._address = address
         self.metrics_port = free_port() if metrics else None
         self._options = (
             f"--exit-timeout-secs={exit_timeout_seconds}",
@@ -72,6 +76,17 @@ class TritonServer(EmbeddedServer):
     def metrics_url(self) -> str | None:
         """Where Triton's own metrics are, None unless they were asked for."""
         return None if self.metrics_port is None else f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+
+    def become(self) -> NoReturn:
+        """Replace this process by the server, whose log goes where this one's did: for a container, whose end removes its files.
+
+        Raises SandboxUnavailable where it cannot run.
+        """
+        self._check()
+        self._directory = temporary_directory(self.name)
+        self._prepare(self._directory)
+        command = list(self._command())
+        os.execve(command[0], command, dict(self._environment()))  # noqa: S606 - a file of the wheel
 
     @property
     def _installation(self) -> TritonInstallation:
@@ -107,7 +122,7 @@ class TritonServer(EmbeddedServer):
             *(f"--model-repository={repository}" for repository in self._served()),
             f"--backend-directory={self.directory / 'backends'}",
             f"--id={self.server_id}",
-            f"--http-address={LOOPBACK}",
+            f"--http-address={self._address}",
             f"--http-port={self.port}",
             "--allow-grpc=false",
             *self._metrics_arguments(),
@@ -122,7 +137,7 @@ class TritonServer(EmbeddedServer):
         if self.metrics_port is None:
             yield "--allow-metrics=false"
             return
-        yield f"--metrics-address={LOOPBACK}"
+        yield f"--metrics-address={self._address}"
         yield f"--metrics-port={self.metrics_port}"
         yield "--allow-gpu-metrics=false"
 

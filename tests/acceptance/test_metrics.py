@@ -1,0 +1,142 @@
+"""A real worker's metrics and probes, as Prometheus and Kubernetes see them."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models
+from tests.acceptance.gateway import push, push_jobs, queued, wait_for_results
+from tests.acceptance.scrapes import page, scrape, value
+from tests.exported import TRITON_ON_CPU, exported, series_names
+from tests.waiting import wait_until
+from worker.metrics.families import FAMILIES
+from worker.sandbox.places import free_port
+from worker.sandbox.triton_server import TritonServer
+
+SERVED, FAULTY, MISFIT = "acme/served", "acme/faulty", "acme/misfit"
+BEHIND = models(
+    served="text_generation", faulty="faulty", misfit={"model_name": "text_generation", "input_name": "prompt_text"}
+)
+POOL_LIMITS = {
+    "speedinfer_pool_level_slots",
+    "speedinfer_pool_requests_last_minute",
+    "speedinfer_pool_tokens_available",
+}
+"""Families that are there only where a pool has such a limit."""
+
+
+@pytest.fixture
+def worker(fleet: Fleet, triton: TritonServer) -> WorkerProcess:
+    """A worker of three models, one of which does not fit, that passes Triton's metrics on."""
+    config = fleet.configuration(
+        metrics_address="127.0.0.1:0",
+        pass_through_triton_metrics=True,
+        triton_metrics_url=triton.metrics_url,
+        **BEHIND,
+    )
+    return fleet.start(config=config, until=("degraded",))
+
+
+@pytest.fixture(autouse=True)
+def _no_jobs_left(valkey: Client) -> Iterator[None]:
+    yield
+    valkey.delete(KEYS.jobs(MISFIT))
+
+
+def test_a_worker_shows_what_it_did_and_what_waits(worker: WorkerProcess, valkey: Client) -> None:
+    """Jobs by code, tokens, durations; the queue that nobody works off; Triton's own figures beside them."""
+    push(valkey, b"nonsense", queue=KEYS.jobs(SERVED))
+    push_jobs(valkey, "stays", model=MISFIT)
+    push_jobs(valkey, *"abc", model=SERVED, max_tokens=7, enqueued_at="2026-11-30T09:00:00Z")
+    push_jobs(valkey, "no-usage", model=FAULTY, prompt="both:absent")
+    results = wait_for_results(valkey, *"abc", "no-usage")
+    wait_until(lambda: value(scrape(worker), "speedinfer_queue_jobs", model=MISFIT) == 1, description="it was seen")
+    found = scrape(worker)
+
+    assert value(found, "speedinfer_jobs_total", model=SERVED, code="ok") == 3
+    assert value(found, "speedinfer_jobs_total", code="runtime_usage_unavailable") == 1
+    assert value(found, "speedinfer_jobs_total") == 4
+    tokens = {kind: value(found, "speedinfer_tokens_total", kind=kind) for kind in ("prompt", "completion")}
+    spent = [results[job_id].usage for job_id in "abc"]
+    assert tokens == {
+        "prompt": sum(usage.prompt_tokens for usage in spent if usage),
+        "completion": sum(usage.completion_tokens for usage in spent if usage),
+    }
+    assert value(found, "speedinfer_dead_letters_total", model=SERVED, reason="not_json") == 1
+    assert value(found, "speedinfer_dead_letters_entries") == 1
+    assert value(found, "speedinfer_settlements_entries") == 4
+    assert value(found, "speedinfer_queue_seconds_count", model=SERVED) == 3
+    assert value(found, "speedinfer_inference_seconds_count") == 4
+    inferred = sum(results[job_id].timings.inference_ms or 0 for job_id in ("a", "b", "c", "no-usage"))
+    assert value(found, "speedinfer_inference_seconds_sum") == pytest.approx(inferred / 1000)
+    assert value(found, "speedinfer_model_state", model=MISFIT, state="paused") == 1
+    assert value(found, "speedinfer_worker_state", state="degraded") == 1
+    assert value(found, "speedinfer_redis_up") == 1
+    assert value(found, "speedinfer_triton_metrics_up") == 1
+    assert queued(valkey, MISFIT) == ["stays"]
+
+
+def test_a_real_scrape_has_every_family_and_no_other(worker: WorkerProcess) -> None:
+    """With the labels that the tests of panels and rules go by; Triton's are labelled by pool."""
+    text = wait_until(
+        lambda: "" if "triton_metrics_up{" not in (text := page(worker, "/metrics")[1]) or "nv_" not in text else text,
+        description="Triton shows its metrics",
+    )
+    series = re.findall(r"^([a-z_]+)(?:\{(.*)\})? \S+$", text, re.MULTILINE)
+    found: dict[str, set[str]] = {}
+    for name, labels in series:
+        found.setdefault(name, set()).update(re.findall(r'([a-z_]+)="', labels))
+    known = exported()
+    assert {name: labels for name, labels in found.items() if name in known} == {
+        name: {*labels} for name, labels in known.items() if name in found
+    }
+    assert {name for name in found if name.startswith("speedinfer_")} <= known.keys()
+    absent = [family.name for family in FAMILIES if not {*series_names(family)} <= found.keys()]
+    assert {*absent} <= POOL_LIMITS | {
+        f"speedinfer_pool_{kind}_per_minute_limit" for kind in ("requests", "tokens")
+    } | {"speedinfer_pool_slots_limit"}
+    assert TRITON_ON_CPU.keys() <= found.keys()
+    assert text.endswith("\n")
+
+
+def test_probes_say_whether_the_worker_takes_jobs(fleet: Fleet, valkey: Client) -> None:
+    """Alive whatever is wrong; ready while jobs are taken. A Triton that is away changes nothing of the scrape."""
+    away = f"http://127.0.0.1:{free_port()}"
+    cut_off = fleet.start(
+        worker_id="cut-off",
+        runtime_endpoint=away,
+        until=("unavailable",),
+        metrics_address="127.0.0.1:0",
+        pass_through_triton_metrics=True,
+    )
+    assert page(cut_off, "/healthz") == (200, "alive\n")
+    assert page(cut_off, "/readyz") == (503, "unavailable\n")
+    assert value(scrape(cut_off), "speedinfer_triton_metrics_up") == 0
+
+    worker = fleet.start(metrics_address="127.0.0.1:0", drain_seconds=20)
+    assert page(worker, "/readyz") == (200, "ready\n")
+    push_jobs(valkey, "runs", prompt="sleep=1 work")
+    wait_until(worker.claims, description="the job runs")
+    assert value(scrape(worker), "speedinfer_in_flight_jobs") == 1
+    worker.process.terminate()
+    wait_until(lambda: page(worker, "/readyz") == (503, "draining\n"), description="it drains")
+    assert page(worker, "/healthz") == (200, "alive\n")
+    wait_for_results(valkey, "runs")
+    assert worker.wait() == 0
+
+
+def test_two_workers_of_one_address_are_not_two(fleet: Fleet, valkey: Client) -> None:
+    """The second says what is wrong in one line and ends, before it takes any job; each counts for itself at its own."""
+    first = fleet.start(metrics_address=f"127.0.0.1:{free_port()}")
+    second = fleet.start(worker_id="w-2", metrics_address=first.config["metrics_address"], until=())
+    assert second.wait() == 2
+    (line,) = second.events("worker.was_refused")
+    assert line["reason"].startswith(f"metrics_address {first.config['metrics_address']}: ")
+
+    third = fleet.start(worker_id="w-3", metrics_address="127.0.0.1:0")
+    push_jobs(valkey, *(f"j-{n}" for n in range(20)), prompt="sleep=0.1 work")
+    wait_for_results(valkey, *(f"j-{n}" for n in range(20)))
+    counts = [value(scrape(worker), "speedinfer_jobs_total", code="ok") or 0 for worker in (first, third)]
+    assert sum(counts) == 20
+    assert all(counts)
