@@ -115,7 +115,8 @@ class Runtime:
         enter(self._lease, self._heartbeat, pool, settings.redis_address, lambda: not self._draining)
         process = this_process(settings, self._redis_clock.now())
         paused = self._heartbeat.paused_models
-        vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, paused, self._circuits.states)
+        says = paused, self._circuits.states, self.intake.lookout.refusals
+        vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, *says)
         self._telemetry.health = lambda: vitals.beat().fields
         models = self._recovery.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *telling)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from settings.schema import Settings
 from tasks.generate import Clock, Inference
 from worker.clock import RedisClock
-from worker.intake import Committer
+from worker.intake_ports import Committer
 from worker.journals import Journal, Journals
 from worker.keys import Keys
 from worker.metrics.counters import Counters

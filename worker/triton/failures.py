@@ -196,8 +196,7 @@ def cause_of(status: int, text: str | None) -> Cause:
 def error_from_answer(status: int, body: bytes, *, status_is_vague: bool = False) -> JobError:
     """Return what an answer that is no inference's result means. Its text is in no part of the error.
 
-    With ``status_is_vague`` a 400 may be anything: Triton's own refusals have texts that are known, so a text that is not
-    known is what the model said.
+    With ``status_is_vague`` a 400 may be anything: what is no known text of Triton's own is what the model said.
     """
     text = error_text(body)
     cause = cause_of(500 if status_is_vague and status == 400 and text is not None else status, text)
