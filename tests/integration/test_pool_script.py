@@ -1,7 +1,7 @@
 """What a pool grants: slots, requests and tokens, to whom and when, on a real Redis. Time passes by making what stands there older."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
@@ -9,11 +9,11 @@ import redis
 
 from tasks.delivery import Standing
 from tests.committer_contract import KEYS, OTHER_MODEL, OTHER_RUN, RUN, reaped, settle
-from tests.integration.bench import Ledgers, RedisBench, circuit_of
+from tests.integration.bench import Ledgers, RedisBench
 from tests.jobs import MODEL, attempt, job_json
-from tests.redis_model import POOL
+from tests.redis_model import POOL, circuit_of
 from worker import pool as pools
-from worker.exchange import Claim, Claimed, ClaimRequest, Exchange, Limit, Open, Postponed, Return, Run, Settle
+from worker.exchange import Claim, Claimed, ClaimRequest, Exchange, Limit, Open, Postponed, Return, Run
 from worker.ledger_terms import PoolTerms
 from worker.redis_link import RedisLink
 
@@ -39,7 +39,12 @@ class Pool:
 
     def limits(self, **limits: Any) -> None:
         """Set the pool's limits; those not named are off."""
-        fields = {"max_concurrency": 1000, "requests_per_minute": "", "tokens_per_minute": "", "kept_slots": "{}"}
+        fields: dict[Any, Any] = {
+            "max_concurrency": 1000,
+            "requests_per_minute": "",
+            "tokens_per_minute": "",
+            "kept_slots": "{}",
+        }
         self.client.hset(KEYS.pool(POOL), mapping={**fields, **limits})
         self.client.expire(KEYS.pool(POOL), 86_400)
 
@@ -60,13 +65,22 @@ class Pool:
         """Claim, and return what was claimed."""
         return [one.job_id for one in self.claim(run, wanted, models).claims]
 
-    def end(self, claims: Iterable[Claim], run: str = RUN, became: Run = Run.OVER, **spent: int) -> None:
-        """Settle jobs, whose inferences are over or not."""
+    def end(
+        self,
+        claims: Iterable[Claim],
+        run: str = RUN,
+        became: Run = Run.OVER,
+        *,
+        spent: int = 0,
+        prompt_tokens: int = 0,
+        then: ClaimRequest | None = None,
+    ) -> Claimed | None:
+        """Settle jobs, whose inferences are over or not, and claim in the same call."""
         commits = tuple(
-            Settle(one.tag, one.job_id or "", MODEL, "succeeded", "f", "{}", holds=one.known.holds, run=became, **spent)
+            replace(settle(one), holds=one.known.holds, run=became, spent=spent, prompt_tokens=prompt_tokens)
             for one in claims
         )
-        self.bench.exchange(Exchange(commits), run)
+        return self.bench.exchange(Exchange(commits, claim=then), run).claimed
 
     def slots(self) -> int:
         """Return how many slots stand in Redis, lapsed or not."""
@@ -393,11 +407,9 @@ class TestTurns:
         pool.push(*"abc")
         claims = pool.claim(RUN, 1).claims
         pool.claim(OTHER_RUN, 1)
-        commits, number = (settle(claims[0]),), pool.numbers[RUN] + 1
-        commit = Settle(*_positional(commits[0]), holds=claims[0].known.holds, run=Run.OVER)
-        reply = pool.bench.exchange(Exchange((commit,), claim=ClaimRequest(number, 1, (MODEL,))), RUN)
-        assert reply.claimed is not None
-        assert [one.job_id for one in reply.claimed.claims] == ["b"]
+        claimed = pool.end(claims, then=ClaimRequest(pool.numbers[RUN] + 1, 1, (MODEL,)))
+        assert claimed is not None
+        assert [one.job_id for one in claimed.claims] == ["b"]
 
     def test_who_is_called_and_does_not_come_loses_its_turn(self, pool: Pool) -> None:
         """It may be dead; the next one is called."""
@@ -568,7 +580,3 @@ class TestCircuits:
         assert refusal(pool.claim()) is Limit.PAUSED
         pool.client.srem(KEYS.paused, MODEL)
         assert pool.ids() == ["a"]
-
-
-def _positional(one: Settle) -> tuple[Any, ...]:
-    return one.tag, one.job_id, one.model, one.status, one.fingerprint, one.result
