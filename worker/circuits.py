@@ -21,6 +21,9 @@ from worker.triton.adapter import TritonInference
 _SUCCESS_WAITS_MS: Final = 200.0
 """A success that ends a row of failures is told within this time: of many workers the first one to do so speaks for all."""
 
+_UNAVAILABLE_IN_A_ROW: Final = 10
+"""So often a model that cannot be reached is sent jobs where its circuit is configured to open later than that, or never."""
+
 _CODES: Final = {code.value: code for code in ErrorCode}
 
 log = structlog.get_logger()
@@ -71,11 +74,11 @@ class Circuits:
         if seen.model not in self.models:
             return
         copy = self._copy(seen.model)
-        if isinstance(seen.error, RuntimeUnavailable) and copy.circuit.forced and copy.circuit.state is State.CLOSED:
-            self.gate.pause(seen.model, seen.error)  # Its jobs would go round and round: no circuit opens for them.
         now_ms = self.redis_clock.now_ms()
         copy.observe(as_call(seen, self.terms, now_ms), now_ms)
         self._act(self.models[seen.model], 0.0 if seen.error is not None else _SUCCESS_WAITS_MS * self.draw())
+        if isinstance(seen.error, RuntimeUnavailable) and _goes_round(copy.circuit):
+            self.gate.pause(seen.model, seen.error)
 
     def look(self, model: str) -> None:
         """Return if jobs of a public name can run, else raise the JobError that says why not."""
@@ -137,6 +140,11 @@ class Untimed:
     def observe(self, model: str, error: JobError | None) -> None:
         """Learn how a delivery ended just now."""
         self.circuits.observe(Observation(model, self.circuits.redis_clock.now_ms(), error))
+
+
+def _goes_round(circuit: Circuit) -> bool:
+    """Tell whether jobs that never run would be claimed and put back for ever: no circuit opens for them, or not soon."""
+    return circuit.state is State.CLOSED and (circuit.forced or circuit.row.total >= _UNAVAILABLE_IN_A_ROW)
 
 
 def _log_change(model_name: str, before: Circuit, now: Circuit) -> None:

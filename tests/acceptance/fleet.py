@@ -47,8 +47,9 @@ FASTER: Final[Mapping[str, Any]] = {
     "retry": {"base_seconds": 0.01, "max_seconds": 0.05},
     "circuit": {
         "consecutive_failures": 1_000_000,
-        "window": 1_000_000,
-        "minimum_calls": 1_000_000,
+        "failure_rate": 1.0,
+        "window": 1_000,
+        "minimum_calls": 1_000,
         "open_seconds": 0.3,
         "max_open_seconds": 1,
     },

@@ -43,7 +43,7 @@ def test_a_triton_that_dies_under_load_and_comes_back_fails_no_job(
     fleet: Fleet, valkey: Client, own_triton: TritonServer
 ) -> None:
     """What was running is tried again, once; what was not sent uses up no attempt; all succeed after the recovery."""
-    worker = fleet.start(runtime_endpoint=own_triton.url, concurrency=8)
+    worker = fleet.start(runtime_endpoint=own_triton.url, concurrency=8, circuit={})
     job_ids = [f"j-{n}" for n in range(60)]
     push_jobs(valkey, *job_ids, prompt="sleep=0.1 work")
     wait_until(lambda: len(settlements(valkey)) >= 10, description="some are settled")
@@ -115,7 +115,7 @@ def test_a_server_that_refuses_every_inference_charges_no_attempt_and_is_not_ham
         503, b'{"error":"Server is stopping, scheduler for model has stopped accepting new inference requests"}'
     )
     with MisbehavingServer(lambda peer, _: peer.send(refuse)) as server:
-        worker = fleet.start(runtime_endpoint=server.url, until=(), concurrency=1)
+        worker = fleet.start(runtime_endpoint=server.url, until=(), concurrency=1, circuit={})
         push_jobs(valkey, "first", "second")
         wait_until(lambda: len(server.inferences) >= 3, description="the job was sent three times")
         sent = len(server.inferences)

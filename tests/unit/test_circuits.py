@@ -53,7 +53,7 @@ class SaidLooks(Looks):
 class Bench:
     """The circuits of three public names, two of which are one Triton model; all are open. Nothing is connected."""
 
-    def __init__(self) -> None:
+    def __init__(self, terms: CircuitTerms = TERMS) -> None:
         self.clock = FakeClock()
         redis_clock = RedisClock(self.clock)
         redis_clock.heard(NOW_MS)
@@ -62,11 +62,11 @@ class Bench:
         self.gate = ModelGate(models, self.clock, lambda: 0.5, self._changed)
         link = RedisLink("redis://127.0.0.1:1")
         store = CircuitStore(link, Keys("speedinfer"), "gpu-1")
-        copies = {name: CircuitCopy(TERMS, lambda: 0.5) for name in models.values()}
+        copies = {name: CircuitCopy(terms, lambda: 0.5) for name in models.values()}
         tracking = Tracking(link, store.key(""), lambda: None)
         self.sync = CircuitSync(copies, store, tracking, self.clock, redis_clock, lambda: 0.5, "w")
         self.looks = SaidLooks()
-        self.circuits = Circuits(models, self.gate, self.looks, self.sync, redis_clock, TERMS, lambda: 0.5)
+        self.circuits = Circuits(models, self.gate, self.looks, self.sync, redis_clock, terms, lambda: 0.5)
         for model in models:
             self.look(model)
         self.changes = 0
@@ -134,6 +134,15 @@ class TestOpening:
         bench = Bench()
         bench.observe(RuntimeUnavailable(), times=4)
         assert bench.open() == ALL_OPEN
+
+    def test_where_a_circuit_opens_late_or_never_jobs_do_not_go_round_and_round(self) -> None:
+        """This worker pauses a model that cannot be reached by itself."""
+        bench = Bench(CircuitTerms(consecutive_failures=10**6, minimum_calls=100))
+        bench.observe(RuntimeUnavailable(), times=9)
+        assert bench.open() == ALL_OPEN
+        bench.observe(RuntimeUnavailable())
+        assert bench.open() == {A: False, B: True, OTHER: True}
+        assert bench.state() is State.CLOSED
 
     def test_a_dead_process_opens_at_once(self) -> None:
         """One is enough."""
