@@ -9,10 +9,13 @@ import pytest
 import redis
 
 from settings.load import settings_from
+from settings.runtime import RuntimeConfig
 from tests.conftest import MODELS
 from tests.inferences import infer, inference_on
 from tests.integration.command import lines, objects, run
 from tests.integration.conftest import LOOKALIKES
+from tests.jobs import MODEL
+from worker.cli.probing import probe
 from worker.sandbox.triton_server import TritonServer
 from worker.triton.suggesting import suggest
 
@@ -56,6 +59,8 @@ class TestProbe:
             "prompt_tokens": 2,
             "completion_tokens": 16,
             "model_version": "1",
+            "usage": None,
+            "outputs": [],
             "warnings": [],
             "code": None,
             "reason": None,
@@ -94,6 +99,32 @@ class TestProbe:
         (doubt,) = [each for each in model["comparisons"] if each["is_doubt"]]
         assert doubt["remedy"] == 'add "exclude_input_in_output": true to constants'
         assert run("check", "--strict", "--config", config).exit_code == 1
+
+    def test_a_model_of_tensors_is_run_with_zeros(
+        self,
+        valkey: redis.Redis,  # noqa: ARG002 - has to be there
+        triton_url: str,
+        redis_url: str,
+        tmp_path: Path,
+    ) -> None:
+        """Usage in its units, outputs with their datatypes and shapes; the table says which one it is billed by."""
+        file = tmp_path / "worker.json"
+        tensors = {"kind": "tensors", "tensors": {"usage": {"tokens": "count"}}}
+        content = {
+            "worker_id": "triton-01",
+            "runtime_endpoint": triton_url,
+            "redis_url": redis_url,
+            "supported_models": ["echo"],
+            "runtime_config": {"model_name": "tensor_echo", **tensors},
+        }
+        file.write_text(json.dumps(content))
+        (found,) = objects(run("check", "--probe", "--config", str(file)))
+        (model,) = found["models"]
+        assert set(model["probe"]["usage"]) == {"inferences", "tokens"}
+        assert "OUT_BOOL BOOL [1,1]" in model["probe"]["outputs"]
+        shown = lines(run("check", "--probe", "--no-json", "--config", str(file)))
+        assert ["output", "count", "INT32", "[1,1]", "tensors.usage.tokens"] in [line.split() for line in shown]
+        assert any(line.startswith("  probe: 1 inferences, ") for line in shown)
 
     def test_a_missing_version_says_which_there_are(self, valkey: redis.Redis, configure: Configure) -> None:  # noqa: ARG002 - has to be there
         """It is not ready, and may be loaded yet."""
@@ -190,11 +221,14 @@ class TestSuggest:
 def runs_as_suggested(url: str, model_name: str) -> None:
     """Ask for a configuration, and run one job by it."""
     with inference_on(url, model_name) as adapter:
-        suggestion = suggest(adapter.describe(model_name))
+        model = adapter.describe(model_name)
+    suggestion = suggest(model)
     assert suggestion.works, suggestion.missing
-    if suggestion.fields.get("kind") == "tensors":
-        return
+    config = RuntimeConfig.model_validate(dict(suggestion.fields))
     with inference_on(url, **suggestion.fields) as adapter:
+        if config.kind == "tensors":
+            assert probe(MODEL, config, model, adapter, "").ok
+            return
         got = infer(adapter, "a b", max_tokens=3)
     assert (got.usage.prompt_tokens, got.usage.completion_tokens) in {(2, 3), (1, 3), (1, 2), (1, 0), (2, 0), (1, 1)}
 

@@ -98,6 +98,7 @@ def about_triton(settings: "Settings", triton: "TritonInference") -> TritonFindi
 def about_model(name: str, settings: "Settings", triton: "TritonInference", prompt: str | None = None) -> ModelFindings:
     """Return how a public name stands, with one inference of the prompt where one is given. Raises nothing."""
     from tasks.errors import JobError, ModelNotReady
+    from worker.cli.probing import probe
     from worker.cli.tensor_table import tensor_rows
 
     config = settings.runtime_for(name)
@@ -115,7 +116,7 @@ def about_model(name: str, settings: "Settings", triton: "TritonInference", prom
         report.comparisons,
         _CLOSED if report.from_metadata else None,
         tensor_rows(config, report.model) if report.model else (),
-        _probed(name, config, triton, prompt) if prompt and report.passed else None,
+        probe(name, config, report.model, triton, prompt) if prompt and report.model and report.passed else None,
     )
 
 
@@ -126,12 +127,6 @@ def _why_not_ready(config: "RuntimeConfig", error: "JobError") -> str:
     if config.model_version is None:
         return "Triton does not know it, or has not loaded it (yet)"
     return f"{_reason(error)}; without model_version, Triton's version policy decides"
-
-
-def _probed(name: str, config: "RuntimeConfig", triton: "TritonInference", prompt: str) -> "ProbeFindings | None":
-    from worker.cli.probing import probe
-
-    return None if config.kind == "tensors" else probe(name, config, triton, prompt)
 
 
 def readiness(settings: "Settings") -> dict[str, bool]:

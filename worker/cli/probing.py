@@ -2,14 +2,17 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from settings.runtime import RuntimeConfig
     from tasks.generate import Generation
+    from tasks.tensor_result import TensorGeneration
     from worker.triton.adapter import TritonInference
+    from worker.triton.description import ModelDescription, TensorDescription
 
 MAX_TOKENS = 16
 PROMPT = "Say hello."
@@ -26,28 +29,32 @@ class ProbeFindings:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     model_version: str | None = None
+    usage: dict[str, int] | None = None
+    """Of tensors: what a job would be billed by."""
+    outputs: tuple[str, ...] = ()
+    """Of tensors: name, datatype and shape of each."""
     warnings: tuple[str, ...] = ()
     code: str | None = None
     reason: str | None = None
 
 
-def probe(name: str, config: "RuntimeConfig", triton: "TritonInference", prompt: str) -> ProbeFindings:
-    """Run one inference of a public name. Raises nothing where it fails."""
-    from tasks.errors import JobError
+def probe(
+    name: str, config: "RuntimeConfig", model: "ModelDescription", triton: "TritonInference", prompt: str
+) -> ProbeFindings:
+    """Run one inference of a public name, of tensors with zeros in them. Raises nothing where it fails."""
+    if config.kind == "tensors":
+        return _tensors(name, model, triton)
     from tasks.job import GenerateJob
-    from worker.triton.failures import reason_of
 
     max_tokens = min(MAX_TOKENS, config.max_tokens_limit or MAX_TOKENS)
-    job_id = f"probe-{uuid.uuid4()}"
-    job = GenerateJob.model_validate({"job_id": job_id, "model": name, "prompt": prompt, "max_tokens": max_tokens})
-    begun = time.monotonic()
-    try:
-        got = triton.infer(job, f"{job_id}/1")
-    except JobError as error:
-        return ProbeFindings(False, _ms_since(begun), code=error.code, reason=reason_of(error))
+    fields = {"job_id": _job_id(), "model": name, "prompt": prompt, "max_tokens": max_tokens}
+    job = GenerateJob.model_validate(fields)
+    got, inference_ms = _run(lambda: triton.infer(job, f"{job.job_id}/1"))
+    if isinstance(got, ProbeFindings):
+        return got
     return ProbeFindings(
         True,
-        _ms_since(begun),
+        inference_ms,
         text=got.text,
         finish_reason=got.finish_reason,
         prompt_tokens=got.usage.prompt_tokens,
@@ -57,12 +64,66 @@ def probe(name: str, config: "RuntimeConfig", triton: "TritonInference", prompt:
     )
 
 
+def _tensors(name: str, model: "ModelDescription", triton: "TritonInference") -> ProbeFindings:
+    from tasks.tensors import TensorJob
+
+    required = [tensor for tensor in model.inputs if not tensor.optional]
+    inputs = [_zeros(tensor) for tensor in required or model.inputs[:1]]
+    if not inputs:
+        return ProbeFindings(False, 0, code="invalid_job", reason="the model has no input, so no job can be for it")
+    job = TensorJob.model_validate({"job_id": _job_id(), "model": name, "inputs": inputs})
+    got, inference_ms = _run(lambda: triton.infer_tensors(job, f"{job.job_id}/1"))
+    if isinstance(got, ProbeFindings):
+        return got
+    return ProbeFindings(
+        True,
+        inference_ms,
+        model_version=got.model_version,
+        usage=dict(got.usage.root),
+        outputs=tuple(_in_words(got)),
+    )
+
+
+def _zeros(tensor: "TensorDescription") -> dict[str, Any]:
+    shape = [max(1, size) for size in tensor.shape]
+    zero: Any = {"BYTES": "", "BOOL": False}.get(tensor.datatype, 0)
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape, "data": [zero] * prod(shape)}
+
+
+def _in_words(got: "TensorGeneration") -> Iterator[str]:
+    for output in got.outputs:
+        yield f"{output.name} {output.datatype} [{','.join(map(str, output.shape))}]"
+
+
+def _run(infer: Callable[[], Any]) -> tuple[Any, int]:
+    """Return what the inference gave, or the findings that it failed, and how long it took."""
+    from tasks.errors import JobError
+    from worker.triton.failures import reason_of
+
+    begun = time.monotonic()
+    try:
+        got = infer()
+    except JobError as error:
+        took_ms = _ms_since(begun)
+        return ProbeFindings(False, took_ms, code=error.code, reason=error.detail or reason_of(error)), took_ms
+    return got, _ms_since(begun)
+
+
+def _job_id() -> str:
+    return f"probe-{uuid.uuid4()}"
+
+
 def lines(found: ProbeFindings) -> Iterator[str]:
     """Yield what people read of it."""
     from worker.cli.output import shown
 
     if not found.ok:
         yield f"probe: FAILED after {found.inference_ms} ms: {found.code} ({found.reason})"
+        return
+    if found.usage is not None:
+        units = ", ".join(f"{count} {unit}" for unit, count in found.usage.items())
+        yield f"probe: {shown(units)} in {found.inference_ms} ms, of inputs that are zero"
+        yield f"       outputs: {shown(', '.join(found.outputs))}"
         return
     finished = f", finish reason {shown(found.finish_reason)}" if found.finish_reason else ""
     counts = f"{found.prompt_tokens} prompt + {found.completion_tokens} completion tokens"

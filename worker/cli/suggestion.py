@@ -84,15 +84,14 @@ def _suggestion(model_name: str, settings: "Settings") -> "Suggestion":
             raise Unreachable(f"Triton at {settings.runtime_endpoint} cannot be asked: {reason_of(error)}") from error
 
 
-def _probed(suggestion: "Suggestion", settings: "Settings", prompt: str) -> "ProbeFindings | None":
+def _probed(suggestion: "Suggestion", settings: "Settings", prompt: str) -> "ProbeFindings":
     from worker.cli.ask_triton import triton_of
     from worker.cli.probing import probe
 
     tried = _with(settings, dict(suggestion.fields))
-    if tried.runtime_config.kind == "tensors":
-        return None
     with triton_of(tried) as triton:
-        return probe(_PUBLIC_NAME, tried.runtime_config, triton, prompt)
+        model = triton.describe(tried.runtime_config.model_name)
+        return probe(_PUBLIC_NAME, tried.runtime_config, model, triton, prompt)
 
 
 def _as_json(model_name: str, suggestion: "Suggestion", probed: "ProbeFindings | None") -> dict[str, Any]:
