@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -126,17 +127,24 @@ def test_probes_say_whether_the_worker_takes_jobs(fleet: Fleet, valkey: Client) 
     assert worker.wait() == 0
 
 
-def test_two_workers_of_one_address_are_not_two(fleet: Fleet, valkey: Client) -> None:
-    """The second says what is wrong in one line and ends, before it takes any job; each counts for itself at its own."""
-    first = fleet.start(metrics_address=f"127.0.0.1:{free_port()}")
+def test_two_workers_of_one_address_are_not_two(fleet: Fleet, valkey: Client, tmp_path: Path) -> None:
+    """The second says what is wrong in one line and ends, before it takes any job; each counts for itself at its own.
+
+    No file is between them, even where prometheus_client is told to write some.
+    """
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    environment = {"PROMETHEUS_MULTIPROC_DIR": str(shared)}
+    first = fleet.start(metrics_address=f"127.0.0.1:{free_port()}", environment=environment)
     second = fleet.start(worker_id="w-2", metrics_address=first.config["metrics_address"], until=())
     assert second.wait() == 2
     (line,) = second.events("worker.was_refused")
     assert line["reason"].startswith(f"metrics_address {first.config['metrics_address']}: ")
 
-    third = fleet.start(worker_id="w-3", metrics_address="127.0.0.1:0")
+    third = fleet.start(worker_id="w-3", metrics_address="127.0.0.1:0", environment=environment)
     push_jobs(valkey, *(f"j-{n}" for n in range(20)), prompt="sleep=0.1 work")
     wait_for_results(valkey, *(f"j-{n}" for n in range(20)))
     counts = [value(scrape(worker), "speedinfer_jobs_total", code="ok") or 0 for worker in (first, third)]
     assert sum(counts) == 20
     assert all(counts)
+    assert [*shared.iterdir()] == []

@@ -137,6 +137,12 @@ def test_the_page_says_which_alerts_look_at_which_family() -> None:
     assert said == found
 
 
+def test_the_page_lists_the_alerts() -> None:
+    """With their severity, in the order of the rules."""
+    rows = re.findall(r"^\| `(SpeedInfer\w+)` \| (\w+) \| .+ \|$", PAGE, re.MULTILINE)
+    assert rows == [(rule["alert"], rule["labels"]["severity"]) for rule in RULES]
+
+
 def test_the_table_of_tritons_families_names_none_twice() -> None:
     """A family is one that every Triton shows, or one that needs a GPU."""
     assert not TRITON_ON_CPU.keys() & TRITON_ON_GPU.keys()

@@ -1,6 +1,8 @@
 """What traces tell of a run: its steps and their times, what it came from, and what it was before."""
 
+import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,6 +305,17 @@ def test_ids_are_valid_and_apart(job_id: str, place: int) -> None:
     assert 0 < trace_id_of(job_id) < 2**128
     assert 0 < run_id_of(job_id, place) < 2**64
     assert run_id_of(job_id, place) != run_id_of(job_id, place + 1)
+
+
+def test_the_page_says_what_a_trace_shows() -> None:
+    """Its spans in their order, and the attributes of a run."""
+    page = (Path(__file__).parents[2] / "docs/tracing.md").read_text()
+    story = Rig().story(TRACED, UsageUnavailable())
+    spans = re.findall(r"^\| `([\w. ]+)` \| the ", page.partition("\n| attribute")[0], re.MULTILINE)
+    assert spans == [story.whole.name, *(step.name for step in story.steps)]
+    attributes = {*story.whole.attributes, *Rig().story(TRACED).whole.attributes}
+    rows = " ".join(re.findall(r"^\| (`(?:speedinfer|gen_ai)\..*?) \|", page, re.MULTILINE))
+    assert {*re.findall(r"`([\w.]+\.[\w.]+)`", rows)} - {"speedinfer.generate"} == attributes
 
 
 OTLP = TracesWanted(("otlp",))
