@@ -45,7 +45,7 @@ class Pool:
             "tokens_per_minute": "",
             "kept_slots": "{}",
         }
-        self.client.hset(KEYS.pool(POOL), mapping={**fields, **limits})
+        self.client.hset(KEYS.pool(POOL), mapping=fields | limits)
         self.client.expire(KEYS.pool(POOL), 86_400)
 
     def push(self, *job_ids: str, model: str = MODEL, **fields: Any) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.jobs import CLAIMED_AT_MS
-from worker.exchange import Claimed, ClaimRequest
+from worker.exchange import Claimed, ClaimRequest, Limit, Refusal
 from worker.lookout import SWEEP_MS, UNTRACKED_SWEEP_MS, Lookout
 
 A, B, C = "acme/a", "acme/b", "acme/c"
@@ -213,3 +213,90 @@ def test_shut_models_take_no_turn() -> None:
         first[table.asked(n + 1).open[0]] += 1
         table.lookout.learn(STILL_FILLED, n + 1)
     assert first == {A: 10, B: 10}
+
+
+class TestRefusals:
+    def refused(self, table: Table, now_ms: float, limit: Limit, again_ms: int | None, model: str = A) -> None:
+        """Let a job come in for a model, and be refused."""
+        table.lookout.ring(frozenset({model}))
+        assert model in table.asked(now_ms).open
+        refusal = Refusal(limit, again_ms)
+        table.lookout.learn(
+            Claimed(CLAIMED_AT_MS, None, frozenset({A, B} - {model}), frozenset(), (), refused={model: refusal}), now_ms
+        )
+
+    @pytest.mark.parametrize("limit", [Limit.SLOTS, Limit.REQUESTS, Limit.TOKENS, Limit.TURN, Limit.PROBES])
+    def test_who_is_refused_asks_again_when_it_was_told_to(self, limit: Limit) -> None:
+        """And not before: waiting costs no round trips."""
+        table = Table()
+        self.refused(table, 10, limit, 300)
+        assert table.lookout.request(11, 1) is None
+        assert table.lookout.next_look_ms() == 310
+        assert table.asked(310).open == (A,)
+
+    @pytest.mark.parametrize("limit", [Limit.CIRCUIT, Limit.PAUSED, Limit.OPENING])
+    def test_what_rings_when_it_changes_is_not_asked_for(self, limit: Limit) -> None:
+        """But with the sweep."""
+        table = Table()
+        self.refused(table, 10, limit, None)
+        assert table.lookout.request(SWEEP_MS - 1, 1) is None
+        assert table.asked(SWEEP_MS).open == (A, B)
+
+    def test_more_jobs_of_a_refused_model_are_no_reason_to_ask(self) -> None:
+        """They wait behind the first."""
+        table = Table()
+        self.refused(table, 10, Limit.REQUESTS, 30_000)
+        table.lookout.ring(frozenset({A}))
+        assert table.lookout.request(11, 1) is None
+
+    def test_a_change_is(self) -> None:
+        """Of a turn, a circuit or a pause."""
+        table = Table()
+        self.refused(table, 10, Limit.TURN, None)
+        table.lookout.recall()
+        assert table.asked(11).open == (A,)
+
+    @pytest.mark.parametrize(
+        ("limit", "asks"), [(Limit.SLOTS, True), (Limit.TOKENS, True), (Limit.PROBES, True), (Limit.REQUESTS, False)]
+    )
+    def test_an_end_of_its_own_gives_back_what_it_held(self, limit: Limit, asks: bool) -> None:  # noqa: FBT001 - a table's column
+        """A slot or tokens; a request stays spent."""
+        table = Table()
+        self.refused(table, 10, limit, 30_000)
+        table.lookout.job_ended()
+        assert (table.lookout.request(11, 1) is not None) is asks
+
+    def test_who_is_refused_is_asked_for_together_with_others(self) -> None:
+        """Else it would lose its place in the line, or miss a chance that costs nothing."""
+        table = Table()
+        self.refused(table, 10, Limit.SLOTS, 30_000)
+        table.lookout.ring(frozenset({B}))
+        assert set(table.asked(11).open) == {A, B}
+
+    def test_what_stood_in_the_way_can_be_told(self) -> None:
+        """Until a job is granted, or there is none."""
+        table = Table()
+        self.refused(table, 10, Limit.SLOTS, 100)
+        assert table.lookout.refusals() == {A: Limit.SLOTS}
+        table.found_empty(table.asked(110), 110)
+        assert table.lookout.refusals() == {}
+
+    def test_a_job_that_went_back_for_its_tokens_lets_its_model_rest(self) -> None:
+        """It was opened, and would be opened again at once."""
+        table = Table()
+        table.lookout.ring(frozenset({A}))
+        table.lookout.rest(A, 500)
+        assert table.lookout.request(499, 1) is None
+        assert table.lookout.refusals() == {A: Limit.TOKENS}
+        assert table.asked(500).open == (A,)
+
+    def test_a_model_without_a_share_of_this_worker_is_not_asked_for(self) -> None:
+        """Its slots are kept for others."""
+        table = Table()
+        table.lookout.shares.slots = 4
+        table.lookout.request(1, 0, held=Counter({B: 1}))
+        table.lookout.ring(frozenset({A}))
+        assert table.lookout.request(2, 1, held=Counter({A: 3})) is None
+        request = table.lookout.request(3, 2, held=Counter({A: 2}))
+        assert request is not None
+        assert request.quotas == (1,)
