@@ -337,6 +337,17 @@ class TestEveryShapeByEveryWay:
         assert infer(asked, prompt, model=f"{model}/{transport}").text == f"echo: {prompt}"
 
 
+class TestSize:
+    @pytest.mark.parametrize("transport", ["infer", "generate"])
+    def test_the_longest_text_is_kept_whatever_it_is_sent_as(self, lookalikes: TritonServer, transport: str) -> None:
+        """JSON makes it longer on the way; one byte more than max_result_bytes is too much, with what was spent."""
+        prompt, before = "\x01" * 200_000, len("echo: ")
+        fields = {"transport": transport, "max_result_bytes": 200_000 + before}
+        assert run(lookalikes, "counts_flat", prompt, fields).text == f"echo: {prompt}"
+        error = failed(lookalikes, "counts_flat", OutputInvalid, f"{prompt}\x01", **fields)
+        assert error.usage == Usage.of(prompt_tokens=1, completion_tokens=4)
+
+
 class TestAuto:
     def test_a_decoupled_model_is_found_out_where_its_configuration_is_closed(self) -> None:
         """Triton's metadata do not tell; its refusal does, before anything has run. The next job goes the right way at once."""

@@ -112,7 +112,7 @@ class TritonInference:
         if is_decoupled(answer.status, answer.body) and (other := model.by_generate()) is not None:
             # Nothing ran. Its configuration could not be read, or it was loaded anew as a decoupled model.
             model = self._asked[job.model] = other
-            answer = self._exchange(model.request(job, request_id), limits)
+            answer = self._exchange(model.request(job, request_id), replace(limits, max_bytes=other.limits.max_bytes))
         read = self._read(answer, model, job, request_id)
         if read.bytes_replaced:
             _log.warning("text.bytes_replaced", job_id=job.job_id)

@@ -16,6 +16,8 @@ from worker.triton.server import ModelPath
 
 # What an answer holds beside the text: headers, its JSON, the counts.
 _ALLOWANCE_BYTES: Final = 64 << 10
+# What one byte of a text may become in JSON.
+_LONGEST_ESCAPE: Final = len("\\u0000")
 
 
 class AskedModel(Protocol):
@@ -119,6 +121,7 @@ class _ByGenerate(_Text):
 
     def __init__(self, config: RuntimeConfig, contract: ModelContract) -> None:
         super().__init__(config, contract)
+        self.limits = replace(self.limits, max_bytes=_LONGEST_ESCAPE * config.max_result_bytes + _ALLOWANCE_BYTES)
         self._inputs = JobInputs(contract, json_slot)
 
     def request(self, job: GenerateJob, request_id: str) -> Request:
