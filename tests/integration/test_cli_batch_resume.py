@@ -210,17 +210,17 @@ class TestEndedAnywhere:
 class TestWhoseFilesTheyAre:
     def test_another_input_is_another_batch(self, files: BatchFiles) -> None:
         """It is refused in the same output, and told what to do; --no-resume begins anew."""
-        files.write_prompts(2)
+        files.write_prompts(3)
         with QuickWorker(files.redis_url) as worker:
             files.summary()
             before = files.output.read_bytes()
-            files.write_prompts(3)
+            files.write_prompts(2)
             refused = files.run()
             assert (refused.exit_code, files.output.read_bytes()) == (2, before)
             assert "the input's content" in refused.stderr
             assert "--no-resume" in refused.stderr
             summary = files.summary("--no-resume")
-        assert summary["lines"]["total"] == len(files.results()) == 3
+        assert summary["lines"]["total"] == len(files.results()) == 2
         assert len(worker.jobs) == 5
 
     def test_a_file_that_no_batch_wrote_is_left_alone(self, files: BatchFiles) -> None:

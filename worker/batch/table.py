@@ -16,7 +16,7 @@ PARAMETERS: Final = (
 """Columns that are generation parameters; a cell is JSON, or else text."""
 
 _TEXTS: Final = ("prompt", "custom_id", "model", "tenant", "expires_at")
-_COLUMNS: Final = (*_TEXTS, "max_tokens", *PARAMETERS)
+COLUMNS: Final = (*_TEXTS, "max_tokens", *PARAMETERS)
 
 
 class WrongTable(Exception):
@@ -42,9 +42,9 @@ class Columns:
                 raise WrongTable(
                     f"the table has the column {field} twice: rename one, or leave it out by --ignore-column"
                 )
-            if field is not None and field not in _COLUMNS:
+            if field is not None and field not in COLUMNS:
                 raise WrongTable(
-                    f"the column {field} is none of {', '.join(_COLUMNS)}: rename it, or leave it out by --ignore-column {field}"
+                    f"the column {field} is none of {', '.join(COLUMNS)}: rename it, or leave it out by --ignore-column {field}"
                 )
         return fields
 
