@@ -1,0 +1,135 @@
+"""What Triton says of all models of a worker, asked for once however many public names, or models, there are."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tasks.errors import ContractMismatch, JobError, ModelNotReady, RuntimeUnavailable
+from worker.triton.description import ModelDescription
+from worker.triton.failures import Refused
+from worker.triton.server import IndexEntry, ModelPath, Statistics, TritonServer
+
+FEW_MODELS: Final = 8
+"""Up to so many models are asked for one by one, which is cheaper than an index of all that a server has."""
+
+_INDEX_SECONDS: Final = 0.25
+_DESCRIPTION_SECONDS: Final = 1.0
+"""How old may be what one look at a model has learnt and another takes for its own."""
+
+_CLOSED_SECONDS: Final = 60.0
+"""How long nothing is asked for that Triton has refused to say."""
+
+_READY: Final = "READY"
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """An answer, or the failure to get one, and when it came."""
+
+    at: float
+    index: Mapping[str, frozenset[IndexEntry]] | JobError
+
+
+class Catalog:
+    """Asks one server about a set of models. What was learnt is shared for a moment; nobody is told what is older."""
+
+    def __init__(
+        self,
+        server: Callable[[], TritonServer],
+        models: Iterable[ModelPath],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take what makes a way to ask, for whichever thread asks."""
+        self.models = frozenset(models)
+        self._server = server
+        self._monotonic = monotonic
+        self._index: _Learnt | None = None
+        self._closed_until = -1.0
+        self._described: dict[ModelPath, tuple[float, ModelDescription]] = {}
+
+    def is_ready(self, model: ModelPath) -> bool:
+        """Tell whether a model is loaded, by the index of all of them where there are many."""
+        if len(self.models) > FEW_MODELS and (index := self.index(_INDEX_SECONDS)) is not None:
+            return is_in(index, model)
+        return self._server().is_model_ready(model)
+
+    def index(self, no_older_than: float = 0.0) -> Mapping[str, frozenset[IndexEntry]] | None:
+        """Return the rows of the repository's index by model, None where Triton does not show it.
+
+        Raises:
+            RuntimeUnavailable: Triton does not answer.
+        """
+        now = self._monotonic()
+        if now < self._closed_until:
+            return None
+        learnt = self._index
+        if learnt is None or now - learnt.at >= no_older_than:
+            learnt = self._index = _Learnt(now, self._asked_index())
+        if isinstance(learnt.index, ContractMismatch):
+            self._closed_until = now + _CLOSED_SECONDS
+            return None
+        if isinstance(learnt.index, JobError):
+            raise learnt.index
+        return learnt.index
+
+    def describe(self, model: ModelPath, no_older_than: float = 0.0) -> ModelDescription:
+        """Return what a model takes and gives.
+
+        Raises:
+            ModelNotReady: it is unknown, loading or unloaded, or not there in that version.
+            RuntimeUnavailable: Triton does not answer.
+            ContractMismatch: Triton does not permit to ask.
+        """
+        described = self._described.get(model)
+        if described is not None and self._monotonic() - described[0] < no_older_than:
+            return described[1]
+        self.forget(model)
+        described = (self._monotonic(), self._asked_description(model))
+        self._described[model] = described
+        return described[1]
+
+    def describe_for_a_look(self, model: ModelPath) -> ModelDescription:
+        """Do the same, or return what another look has just learnt: a model may stand behind hundreds of names."""
+        return self.describe(model, _DESCRIPTION_SECONDS)
+
+    def forget(self, model: ModelPath) -> None:
+        """Learn that a model is not what it was described as."""
+        self._described.pop(model, None)
+
+    def statistics(self) -> Mapping[str, Statistics]:
+        """Return what each model has done since it was loaded, by its name; only of those that Triton tells of."""
+        names = {model.name for model in self.models}
+        try:
+            if len(names) > FEW_MODELS:
+                return {name: its for name, its in self._server().all_statistics().items() if name in names}
+            return {name: self._server().statistics(ModelPath(name)) for name in sorted(names)}
+        except JobError:
+            return {}
+
+    def _asked_index(self) -> Mapping[str, frozenset[IndexEntry]] | JobError:
+        try:
+            entries = self._server().index()
+        except (ContractMismatch, RuntimeUnavailable) as error:
+            return error
+        rows: dict[str, set[IndexEntry]] = {}
+        for entry in entries:
+            rows.setdefault(entry.name, set()).add(entry)
+        return {name: frozenset(of_it) for name, of_it in rows.items()}
+
+    def _asked_description(self, model: ModelPath) -> ModelDescription:
+        server = self._server()
+        try:
+            return server.describe(model)
+        except ModelNotReady as error:
+            versions = server.versions(model.name) if model.version else ()
+            if not versions:
+                raise
+            raise error from Refused(f"version {model.version} is not loaded; loaded: {', '.join(versions)}")
+
+
+def is_in(index: Mapping[str, frozenset[IndexEntry]], model: ModelPath) -> bool:
+    """Tell whether an index has a model ready, in its version if it names one."""
+    return any(
+        entry.state == _READY and model.version in {None, entry.version} for entry in index.get(model.name, ())
+    )
