@@ -10,12 +10,14 @@ import structlog
 
 from settings.runtime import RuntimeConfig
 from settings.schema import Settings
-from tasks.errors import ContractMismatch, ModelNotReady, ModelNotSupported
+from tasks.errors import ContractMismatch, ModelNotSupported
 from tasks.generate import Generation
 from tasks.job import GenerateJob
 from tasks.tensor_result import TensorGeneration
 from tasks.tensors import Job, TensorJob
 from worker.triton.asking import AskedModel, asked_model
+from worker.triton.catalog import Catalog
+from worker.triton.changes import Changes
 from worker.triton.codec import NoInferenceAnswer
 from worker.triton.comparing import compare
 from worker.triton.deadline import at_most
@@ -80,6 +82,9 @@ class TritonInference:
         self._log_upstream_errors = log_upstream_errors
         self._monotonic = monotonic
         self._asked: dict[str, AskedModel | AskedTensors] = {}
+        self._paths = {name: ModelPath(config.model_name, config.model_version) for name, config in models.items()}
+        self._catalog = Catalog(self._server, self._paths.values(), monotonic)
+        self._changes = Changes(self._catalog, monotonic)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -133,11 +138,17 @@ class TritonInference:
             ContractMismatch: Triton does not permit to ask.
         """
         config = self._config(public_name)
-        self._asked.pop(public_name, None)
-        report = self._compared(public_name, config)
-        if report.contract is not None:
-            self._asked[public_name] = _asked(config, report.contract)
-        return report
+        return self._checked(public_name, config, self._catalog.describe(self._paths[public_name]))
+
+    def look(self, public_name: str) -> ContractReport:
+        """Do as ``check`` does, or take what a look at another name of the model has just learnt."""
+        config = self._config(public_name)
+        return self._checked(public_name, config, self._catalog.describe_for_a_look(self._paths[public_name]))
+
+    def changed(self) -> frozenset[str]:
+        """Return the public names whose models may have changed since this was asked the last time."""
+        paths = self._changes.since_last_time()
+        return frozenset(name for name, path in self._paths.items() if path in paths)
 
     def describe(self, model_name: str, model_version: str | None = None) -> ModelDescription:
         """Return what a model of Triton's takes and gives, configured or not. Raises as ``check`` does."""
@@ -153,13 +164,13 @@ class TritonInference:
 
     def model_ready(self, public_name: str) -> bool:
         """Tell whether Triton calls the model ready; it goes on doing so when the model's process has died."""
-        config = self._config(public_name)
-        return self._server(config).is_model_ready(ModelPath(config.model_name, config.model_version))
+        self._config(public_name)
+        return self._catalog.is_ready(self._paths[public_name])
 
     def statistics(self, public_name: str) -> Statistics:
         """Return what the model has done since it was loaded, or raise a JobError where Triton does not say."""
-        config = self._config(public_name)
-        return self._server(config).statistics(ModelPath(config.model_name, config.model_version))
+        self._config(public_name)
+        return self._server().statistics(self._paths[public_name])
 
     def ready_models(self) -> tuple[IndexEntry, ...]:
         """Return what Triton has loaded, by its own names. For people: it never widens what is run."""
@@ -171,20 +182,18 @@ class TritonInference:
             raise ModelNotSupported
         return config
 
-    def _server(self, config: RuntimeConfig | None = None) -> TritonServer:
-        connect = (config or next(iter(self._models.values()))).connect_timeout_seconds
+    def _server(self) -> TritonServer:
+        connect = min(config.connect_timeout_seconds for config in self._models.values())
         return TritonServer(self._probes, Limits(PROBE_SECONDS, min(connect, PROBE_SECONDS), LONGEST_ANSWER_BYTES))
 
-    def _compared(self, public_name: str, config: RuntimeConfig) -> ContractReport:
-        server = self._server(config)
-        try:
-            model = server.describe(ModelPath(config.model_name, config.model_version))
-        except ModelNotReady as error:
-            versions = server.versions(config.model_name) if config.model_version else ()
-            if not versions:
-                raise
-            raise error from Refused(f"version {config.model_version} is not loaded; loaded: {', '.join(versions)}")
-        return (compare_tensors if config.kind == "tensors" else compare)(public_name, config, model)
+    def _checked(self, public_name: str, config: RuntimeConfig, model: ModelDescription) -> ContractReport:
+        report = (compare_tensors if config.kind == "tensors" else compare)(public_name, config, model)
+        if report.contract is None:
+            self._asked.pop(public_name, None)
+        else:
+            # In the place of the one before, which jobs under way go on with.
+            self._asked[public_name] = _asked(config, report.contract)
+        return report
 
     def _known_tensors(self, public_name: str, *, anew: bool) -> tuple[AskedTensors, Limits]:
         if anew:
@@ -241,6 +250,7 @@ class TritonInference:
         error = error_from_answer(answer.status, answer.body, status_is_vague=model.status_is_vague)
         if isinstance(error, ContractMismatch):
             self._asked.pop(job.model, None)
+            self._catalog.forget(self._paths[job.model])
         raise error
 
 

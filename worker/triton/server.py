@@ -1,6 +1,7 @@
 """What Triton says of itself and of its models. Nothing here runs a job."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
@@ -48,6 +49,7 @@ class _Ended(BaseModel):
 
 
 class _VersionStatistics(BaseModel):
+    name: str = ""
     inference_count: int = 0
     last_inference: int = 0
     inference_stats: _Ended = _Ended()
@@ -115,11 +117,11 @@ class TritonServer:
 
     def ready_models(self) -> tuple[IndexEntry, ...]:
         """Return what is loaded, a row for each version."""
-        body = self._answer(_json_request("/v2/repository/index", {"ready": True})).body
-        try:
-            return _INDEX.validate_json(body)
-        except ValidationError:
-            raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
+        return self._index({"ready": True})
+
+    def index(self) -> tuple[IndexEntry, ...]:
+        """Return a row for each version of each model that the repository has, loaded or not."""
+        return self._index({})
 
     def describe(self, model: ModelPath) -> ModelDescription:
         """Return what a model takes and gives, by its configuration, or its metadata where that is refused.
@@ -142,17 +144,14 @@ class TritonServer:
         Raises:
             RuntimeUnavailable: it is not loaded, too.
         """
-        body = self._answer(Request(f"{model}/stats")).body
-        try:
-            versions = _Statistics.model_validate_json(body).model_stats
-        except ValidationError:
-            raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
-        return Statistics(
-            inferences=sum(one.inference_count for one in versions),
-            succeeded=sum(one.inference_stats.success.count for one in versions),
-            failed=sum(one.inference_stats.fail.count for one in versions),
-            last_inference_ms=max((one.last_inference for one in versions), default=0),
-        )
+        return _added_up(self._statistics(f"{model}/stats"))
+
+    def all_statistics(self) -> dict[str, Statistics]:
+        """Return the same of every loaded model, by its name."""
+        by_name: dict[str, list[_VersionStatistics]] = {}
+        for one in self._statistics("/v2/models/stats"):
+            by_name.setdefault(one.name, []).append(one)
+        return {name: _added_up(versions) for name, versions in by_name.items()}
 
     def versions(self, model_name: str) -> tuple[str, ...]:
         """Return the versions of a model that are loaded; none if it is not known."""
@@ -163,6 +162,20 @@ class TritonServer:
         except NotADescription:
             raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
 
+    def _index(self, wish: dict[str, object]) -> tuple[IndexEntry, ...]:
+        body = self._answer(_json_request("/v2/repository/index", wish)).body
+        try:
+            return _INDEX.validate_json(body)
+        except ValidationError:
+            raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
+
+    def _statistics(self, path: str) -> Sequence[_VersionStatistics]:
+        body = self._answer(Request(path)).body
+        try:
+            return _Statistics.model_validate_json(body).model_stats
+        except ValidationError:
+            raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
+
     def _answer(self, request: Request) -> Answer:
         return _checked(self._exchange(request))
 
@@ -171,6 +184,15 @@ class TritonServer:
             return self._http.exchange(request, self._limits)
         except ExchangeFailed as failed:
             raise _as_probe(error_from_loss(failed)) from failed
+
+
+def _added_up(versions: Sequence[_VersionStatistics]) -> Statistics:
+    return Statistics(
+        inferences=sum(one.inference_count for one in versions),
+        succeeded=sum(one.inference_stats.success.count for one in versions),
+        failed=sum(one.inference_stats.fail.count for one in versions),
+        last_inference_ms=max((one.last_inference for one in versions), default=0),
+    )
 
 
 def _checked(answer: Answer) -> Answer:
