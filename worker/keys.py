@@ -16,7 +16,7 @@ key, after the namespace               type    lives                   written b
 ``result:<job_id>``                    string  result_ttl_seconds      workers                    gateway, ``submit --wait``
 ``settled:<job_id>``                   hash    settled_ttl_seconds     workers                    workers
 ``cancel:<job_id>``                    string  8 days                  gateway                    workers
-``enqueued:<job_id>``                  set     1 hour                  ``submit``                 ``submit``
+``enqueued:<job_id>``                  set     1 hour                  ``submit``, ``batch``      ``submit``, ``batch``
 ``dead-letters``                       stream  trimmed by operators    workers                    operators
 ``worker:<worker_id>``                 hash    3 heartbeats            that worker                routing, operators
 ``workers``                            zset    registry                workers                    routing, operators

@@ -17,7 +17,7 @@ from worker.cli.program import Program
 from worker.sandbox.errors import SandboxUnavailable
 from worker.triton.endpoint import UnusableCertificates
 
-COMMANDS = ("demo", "check", "worker", "models", "status", "submit", "settlements", "dead-letters")
+COMMANDS = ("demo", "check", "worker", "models", "status", "submit", "batch", "settlements", "dead-letters")
 SUBCOMMANDS = (
     ("settlements", "trim"),
     ("settlements", "groups"),
@@ -97,6 +97,9 @@ class TestUsage:
             (["dead-letters", "show"], "ID"),
             (["dead-letters", "replay"], "ID"),
             (["settlements", "frob"], "frob"),
+            (["batch", "prompts.jsonl"], "--output"),
+            (["batch", "prompts.jsonl", "-o", "out", "--window", "0"], "--window"),
+            (["batch", "prompts.jsonl", "-o", "out", "--format", "xml"], "--format"),
             (["worker", "--log-level", "loud"], "--log-level"),
         ],
     )
