@@ -36,7 +36,7 @@ def panels() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in DASHBOARDS:
         for panel in dashboard(path)["panels"]:
             if panel["type"] != "row":
-                yield f"{path.stem}: {panel['title']}", panel
+                yield f"{path.stem} {panel['id']}: {panel['title']}", panel
 
 
 PANELS = dict(panels())

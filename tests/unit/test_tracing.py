@@ -17,7 +17,7 @@ from tasks.reading import DeadLetterReason, JobIdentity
 from tasks.result import AttemptCode
 from tests.fakes import GENERATION, FakeClock, FakeInference
 from tests.generating import ports
-from tests.jobs import CLAIMED_AT_MS, MODEL, TRACEPARENT, attempt, delivery, job_json
+from tests.jobs import CLAIMED_AT_MS, MODEL, TRACEPARENT, attempt, delivery, job_json, usage
 from worker.exchange import Claim, Claimed, ExchangeReply, Known
 from worker.tracing.identity import Context, run_id_of, trace_id_of, traceparent_in
 from worker.tracing.runs import Runs, TracedInference
@@ -197,6 +197,15 @@ def test_a_job_that_never_ran_is_in_its_trace_too() -> None:
     story = rig.story(invalid)
     assert (story.trace_id, story.parent, story.whole.error) == (PARENT.trace_id, PARENT, "invalid_job")
     assert [step.name for step in story.steps] == ["claim", "settle"]
+
+
+def test_what_an_earlier_run_spent_is_not_told_again() -> None:
+    """A job that expired before its second run spent nothing in it."""
+    before = attempt(ErrorCode.RUNTIME_CONNECTION_LOST, usage())
+    expired = delivery(TRACED.raw, standing=Standing.EXPIRED, attempts=(before,))
+    story = Rig().story(expired)
+    assert story.whole.error == "job_expired"
+    assert not any("usage" in name for name in story.whole.attributes)
 
 
 @pytest.mark.parametrize(
