@@ -113,7 +113,7 @@ def _refusals(url: SecretStr, password: SecretStr | None, tls: RedisTls, sentine
         )
     if tls != RedisTls() and any(name.startswith("ssl_") for name in options):
         yield Refusal(
-            ("redis_tls",), None, "has no use: redis_url has options that begin with ssl_; leave one of the two"
+            ("redis_tls",), MISSING, "has no use: redis_url has options that begin with ssl_; leave one of the two"
         )
     if sentinel != RedisSentinel() and not parts.scheme.endswith("+sentinel"):
         yield Refusal(("redis_sentinel",), MISSING, "has no use: redis_url names no Sentinels (redis+sentinel://…)")

@@ -216,3 +216,13 @@ def test_nobody_gets_in_without_a_password_of_their_own() -> None:
     """The file as it is lets nobody in: no default user, and no password that is known."""
     assert USERS[0].startswith("user default off ")
     assert all(NOBODYS in line and " nopass" not in line for line in USERS[1:])
+
+
+def test_a_worker_says_why_it_waits_for_redis(users: Guarded, fleet: Fleet) -> None:
+    """A wrong password is waited out, since it may be mended there; the log says where to look, without the password."""
+    worker = fleet.start(redis_password="a-wrong-one", until=())
+    event = worker.wait_for_event("redis.was_awaited")
+    assert "refuses the user or password: put valid ones into redis_url and redis_password" in event["reason"]
+    users.admin.execute_command("ACL", "SETUSER", "speedinfer-worker", ">a-wrong-one")
+    worker.wait_until_state("ready")
+    assert "a-wrong-one" not in worker.log.read_text()
