@@ -297,8 +297,8 @@ def asked_wrongly(adapter: TritonInference, model_name: str, **changes: Any) -> 
         outputs=OutputNames("text_output", "prompt_tokens", "completion_tokens"),
     )
     wrong = ModelContract(**{name: changes.get(name, getattr(right, name)) for name in ModelContract.__slots__})
-    config = adapter._models[MODEL].model_copy(update={"model_name": model_name})
-    adapter._asked[MODEL] = asked_model(config, wrong)
+    config = adapter._contracts.configs[MODEL].model_copy(update={"model_name": model_name})
+    adapter._contracts.asked[MODEL] = asked_model(config, wrong)
 
 
 class TestWhatDoesNotFit:

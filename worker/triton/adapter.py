@@ -15,25 +15,22 @@ from tasks.generate import Generation
 from tasks.job import GenerateJob
 from tasks.tensor_result import TensorGeneration
 from tasks.tensors import Job, TensorJob
-from worker.triton.asking import AskedModel, asked_model
+from worker.triton.asking import AskedModel
 from worker.triton.catalog import Catalog
 from worker.triton.changes import Changes
 from worker.triton.codec import NoInferenceAnswer
-from worker.triton.comparing import compare
-from worker.triton.deadline import at_most
+from worker.triton.contracts import Contracts
 from worker.triton.description import ModelDescription
 from worker.triton.endpoint import Endpoint
 from worker.triton.failures import (
     ExchangeFailed,
-    Loss,
-    Refused,
     error_from_answer,
     error_from_loss,
     first_line,
     is_decoupled,
 )
 from worker.triton.http import Answer, HttpClients, Limits, Request
-from worker.triton.model_contract import ContractReport, ModelContract
+from worker.triton.model_contract import ContractReport
 from worker.triton.outputs import ReadGeneration
 from worker.triton.server import (
     LONGEST_ANSWER_BYTES,
@@ -43,7 +40,6 @@ from worker.triton.server import (
     Statistics,
     TritonServer,
 )
-from worker.triton.tensor_contract import TensorContract, compare_tensors
 from worker.triton.tensor_run import TensorRun
 from worker.triton.tensors import AskedTensors
 
@@ -75,15 +71,15 @@ class TritonInference:
         Raises:
             UnusableCertificates: a configured certificate file is none.
         """
-        self._models = models
         self._inferences = HttpClients(endpoint, concurrency)
         # Of their own, so that a probe never waits for an inference to end.
         self._probes = HttpClients(endpoint, _PROBES_AT_ONCE)
         self._log_upstream_errors = log_upstream_errors
         self._monotonic = monotonic
-        self._asked: dict[str, AskedModel | AskedTensors] = {}
+        self._connect_seconds = min(config.connect_timeout_seconds for config in models.values())
         self._paths = {name: ModelPath(config.model_name, config.model_version) for name, config in models.items()}
         self._catalog = Catalog(self._server, self._paths.values(), monotonic)
+        self._contracts = Contracts(models, self._paths, self._catalog, monotonic)
         self._changes = Changes(self._catalog, monotonic)
 
     @classmethod
@@ -110,13 +106,13 @@ class TritonInference:
 
         A model that was never checked, or that no longer fits, is checked first.
         """
-        model, limits = self._asked_model(job.model)
+        model, limits = self._contracts.known(job.model)
         if isinstance(model, AskedTensors):
             raise ModelNotSupported
         answer = self._exchange(model.request(job, request_id), limits)
         if is_decoupled(answer.status, answer.body) and (other := model.by_generate()) is not None:
             # Nothing ran. Its configuration could not be read, or it was loaded anew as a decoupled model.
-            model = self._asked[job.model] = other
+            model = self._contracts.asked[job.model] = other
             answer = self._exchange(model.request(job, request_id), replace(limits, max_bytes=other.limits.max_bytes))
         read = self._read(answer, model, job, request_id)
         if read.bytes_replaced:
@@ -125,7 +121,7 @@ class TritonInference:
 
     def infer_tensors(self, job: TensorJob, request_id: str) -> TensorGeneration:
         """Do the same for a tensor job."""
-        known, fail = partial(self._known_tensors, job.model), partial(self._fail, job=job)
+        known, fail = partial(self._contracts.known_tensors, job.model), partial(self._fail, job=job)
         return TensorRun(job, request_id, known, self._exchange, fail, self._monotonic).generation()
 
     def check(self, public_name: str) -> ContractReport:
@@ -137,13 +133,11 @@ class TritonInference:
             RuntimeUnavailable: Triton cannot be asked.
             ContractMismatch: Triton does not permit to ask.
         """
-        config = self._config(public_name)
-        return self._checked(public_name, config, self._catalog.describe(self._paths[public_name]))
+        return self._contracts.check(public_name)
 
     def look(self, public_name: str) -> ContractReport:
         """Do as ``check`` does, or take what a look at another name of the model has just learnt."""
-        config = self._config(public_name)
-        return self._checked(public_name, config, self._catalog.describe_for_a_look(self._paths[public_name]))
+        return self._contracts.look(public_name)
 
     def changed(self) -> frozenset[str]:
         """Return the public names whose models may have changed since this was asked the last time."""
@@ -164,64 +158,19 @@ class TritonInference:
 
     def model_ready(self, public_name: str) -> bool:
         """Tell whether Triton calls the model ready; it goes on doing so when the model's process has died."""
-        self._config(public_name)
-        return self._catalog.is_ready(self._paths[public_name])
+        return self._catalog.is_ready(self._contracts.path(public_name))
 
     def statistics(self, public_name: str) -> Statistics:
         """Return what the model has done since it was loaded, or raise a JobError where Triton does not say."""
-        self._config(public_name)
-        return self._server().statistics(self._paths[public_name])
+        return self._server().statistics(self._contracts.path(public_name))
 
     def ready_models(self) -> tuple[IndexEntry, ...]:
         """Return what Triton has loaded, by its own names. For people: it never widens what is run."""
         return self._server().ready_models()
 
-    def _config(self, public_name: str) -> RuntimeConfig:
-        config = self._models.get(public_name)
-        if config is None:
-            raise ModelNotSupported
-        return config
-
     def _server(self) -> TritonServer:
-        connect = min(config.connect_timeout_seconds for config in self._models.values())
-        return TritonServer(self._probes, Limits(PROBE_SECONDS, min(connect, PROBE_SECONDS), LONGEST_ANSWER_BYTES))
-
-    def _checked(self, public_name: str, config: RuntimeConfig, model: ModelDescription) -> ContractReport:
-        report = (compare_tensors if config.kind == "tensors" else compare)(public_name, config, model)
-        if report.contract is None:
-            self._asked.pop(public_name, None)
-        else:
-            # In the place of the one before, which jobs under way go on with.
-            self._asked[public_name] = _asked(config, report.contract)
-        return report
-
-    def _known_tensors(self, public_name: str, *, anew: bool) -> tuple[AskedTensors, Limits]:
-        if anew:
-            self._asked.pop(public_name, None)
-        model, limits = self._asked_model(public_name)
-        if not isinstance(model, AskedTensors):
-            raise ModelNotSupported
-        return model, limits
-
-    def _asked_model(self, public_name: str) -> tuple[AskedModel | AskedTensors, Limits]:
-        """Return the model and what is left for its inference."""
-        asked = self._asked.get(public_name)
-        if asked is not None:
-            return asked, asked.limits
-        config = self._config(public_name)
-        begun = self._monotonic()
-        try:
-            with at_most(config.timeout_seconds):
-                report = self.check(public_name)
-        except TimeoutError:
-            failed = ExchangeFailed(Loss.NEVER_SENT, f"not checked within {config.timeout_seconds:g} s")
-            raise error_from_loss(failed) from failed
-        if report.contract is None:
-            _log.error("model.mismatched", model=public_name, report=str(report))
-            raise ContractMismatch from Refused(str(report))
-        asked = self._asked.get(public_name) or _asked(config, report.contract)
-        left = config.timeout_seconds - (self._monotonic() - begun)
-        return asked, replace(asked.limits, timeout_seconds=max(0.0, left))
+        connect = min(self._connect_seconds, PROBE_SECONDS)
+        return TritonServer(self._probes, Limits(PROBE_SECONDS, connect, LONGEST_ANSWER_BYTES))
 
     def _exchange(self, request: Request, limits: Limits) -> Answer:
         try:
@@ -249,10 +198,5 @@ class TritonInference:
             )
         error = error_from_answer(answer.status, answer.body, status_is_vague=model.status_is_vague)
         if isinstance(error, ContractMismatch):
-            self._asked.pop(job.model, None)
-            self._catalog.forget(self._paths[job.model])
+            self._contracts.drop(job.model)
         raise error
-
-
-def _asked(config: RuntimeConfig, contract: ModelContract | TensorContract) -> AskedModel | AskedTensors:
-    return AskedTensors(config, contract) if isinstance(contract, TensorContract) else asked_model(config, contract)

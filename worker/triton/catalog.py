@@ -130,6 +130,4 @@ class Catalog:
 
 def is_in(index: Mapping[str, frozenset[IndexEntry]], model: ModelPath) -> bool:
     """Tell whether an index has a model ready, in its version if it names one."""
-    return any(
-        entry.state == _READY and model.version in {None, entry.version} for entry in index.get(model.name, ())
-    )
+    return any(entry.state == _READY and model.version in {None, entry.version} for entry in index.get(model.name, ()))

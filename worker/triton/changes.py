@@ -55,7 +55,9 @@ class Changes:
             if self._rows is not None and rows.get(name) != self._rows.get(name)
         }
         for name in sorted(changed):
-            _log.info("triton_model.changed", triton_model=name, state=sorted(str(row.state) for row in rows.get(name, ())))
+            _log.info(
+                "triton_model.changed", triton_model=name, state=sorted(str(row.state) for row in rows.get(name, ()))
+            )
         return frozenset(model for model in self._catalog.models if model.name in changed or not is_in(rows, model))
 
     def _by_statistics(self, statistics: Mapping[str, Statistics]) -> frozenset[ModelPath]:
@@ -64,7 +66,8 @@ class Changes:
         anew = {
             name
             for name, its in statistics.items()
-            if name in self._statistics and its.is_behind(self._statistics[name])
+            if name in self._statistics
+            and its.is_behind(self._statistics[name])
             # Where several servers stand behind one address their figures come in turns, and go back and forth.
             and now - self._told.get(name, -LEAST_SECONDS_BETWEEN) >= LEAST_SECONDS_BETWEEN
         }
