@@ -52,7 +52,7 @@ class Circuits:
         return cls(
             models={model: settings.runtime_for(model).model_name for model in settings.supported_models},
             gate=gate,
-            looks=Looks(inference.model_ready, inference.check, inference.statistics),
+            looks=Looks(inference.model_ready, inference.look, inference.statistics),
             sync=sync,
             redis_clock=sync.redis_clock,
             terms=circuit_terms(settings),

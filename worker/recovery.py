@@ -1,6 +1,6 @@
 """Looks at models that are out of order until their readiness and contract check pass, without a job at stake."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import gevent
@@ -44,11 +44,15 @@ class Recovery:
         """Look until killed."""
         while True:
             self._changed.clear()
-            for model in self._gate.due():
-                if model not in self._looking:
-                    self._looking.add(model)
-                    self._pool.spawn(self._look_at, model)
+            self.look_now(self._gate.due())
             self._changed.wait(self._rest_seconds())
+
+    def look_now(self, models: Iterable[str]) -> None:
+        """Look at these, whatever their standing; returns when the last look has begun."""
+        for model in models:
+            if model not in self._looking:
+                self._looking.add(model)
+                self._pool.spawn(self._look_at, model)
 
     def close(self) -> None:
         """End the looks under way."""

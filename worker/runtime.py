@@ -47,6 +47,7 @@ from worker.triton.adapter import TritonInference
 from worker.triton.failures import ServerAway
 from worker.vitals import Vitals
 from worker.waits import Waits
+from worker.watch import Watch
 
 if TYPE_CHECKING:
     # It cannot be subscripted, nor is it needed, while the worker runs.
@@ -118,7 +119,8 @@ class Runtime:
         says = paused, self._circuits.states, self.intake.lookout.refusals
         vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, *says)
         self._telemetry.health = lambda: vitals.beat().fields
-        models = self._recovery.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
+        watch = Watch(self._inference.changed, self._gate.is_open, self._recovery.look_now, self._draw)
+        models = self._recovery.run, watch.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
         parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *telling)
         self._greenlets = [gevent.spawn(part) for part in parts]
         self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))
