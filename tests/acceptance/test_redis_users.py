@@ -226,3 +226,13 @@ def test_a_worker_says_why_it_waits_for_redis(users: Guarded, fleet: Fleet) -> N
     users.admin.execute_command("ACL", "SETUSER", "speedinfer-worker", ">a-wrong-one")
     worker.wait_until_state("ready")
     assert "a-wrong-one" not in worker.log.read_text()
+
+
+def test_a_worker_without_its_rights_waits_and_says_so(users: Guarded, fleet: Fleet) -> None:
+    """It does not end, since the rights may be mended there, and says what it lacks."""
+    url = users.url("gateway")
+    fleet.clients[url] = users.admin
+    worker = fleet.start(redis_url=url, redis_password=password("gateway"), until=())
+    event = worker.wait_for_event("redis.was_awaited")
+    assert "give it the rights of its role (deploy/redis/users.acl)" in event["reason"]
+    assert worker.stop() == 0
