@@ -5,10 +5,12 @@ from typing import Final
 
 import gevent
 import structlog
+from redis.exceptions import ResponseError
 
 from worker.heartbeat import Heartbeat
 from worker.lease_keeper import LeaseKeeper
 from worker.pool import Pool
+from worker.redis_faults import described
 from worker.redis_link import RedisUnavailable
 
 _LOOK_SECONDS: Final = 0.5
@@ -30,10 +32,14 @@ def enter(
             heartbeat.sync_clock()
             lease.enter()
             pool.enter()
-        except RedisUnavailable as error:
+        except (RedisUnavailable, ResponseError) as error:  # A refusal is an operator's to mend, as an outage is.
             if not told:
-                log.warning("redis.was_awaited", address=redis_address, reason=str(error))
+                log.warning("redis.was_awaited", address=redis_address, reason=_words(error))
             told = True
             gevent.sleep(_LOOK_SECONDS)
         else:
             return
+
+
+def _words(error: RedisUnavailable | ResponseError) -> str:
+    return str(error) if isinstance(error, RedisUnavailable) else described(error)

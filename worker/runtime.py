@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import gevent
 import structlog
 from gevent.event import Event
-from redis.exceptions import ResponseError
 
 from settings.schema import Settings
 from tasks.delivery import Delivery, Outcome
