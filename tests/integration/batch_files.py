@@ -43,9 +43,9 @@ class BatchFiles:
         """Run the command to its end, in this process."""
         return run(*self.command(*options, source=source), **environment)
 
-    def summary(self, *options: str, exit_code: int = 0, **paths: Path) -> Any:
+    def summary(self, *options: str, exit_code: int = 0, source: Path | None = None) -> Any:
         """Run the command to its end; return its summary."""
-        result = self.run(*options, **paths)
+        result = self.run(*options, source=source)
         assert result.exit_code == exit_code, result.output
         return json.loads(result.stdout)
 

@@ -65,15 +65,27 @@ class TestReplaying:
         content = path.read_bytes()
         cut = data.draw(st.integers(0, len(content)))
         whole = content[: content.rfind(b"\n", 0, cut) + 1]
-        assert replay(content[:cut]) == (replay(whole)[0], len(whole))
+        facts, length = replay(whole)
+        assert replay(content[:cut]) == (facts, length) == (facts, len(whole))
 
         path.write_bytes(content[:cut])
         journal = Journal.open(path)
-        assert journal.facts == replay(whole)[0]
-        if journal.facts:
+        assert journal.facts == facts
+        if facts is None:
+            assert path.read_bytes() == b""
+        else:
             journal.will_send(7, 9)
+            assert replay(path.read_bytes())[0] == replace(facts, sent=max(7, facts.sent), seen_at_ms=9)
         journal.close()
-        assert path.read_bytes() == (whole + b'{"sent": 7, "at_ms": 9}\n' if whole else b"")
+
+    def test_sending_a_million_lines_makes_it_no_longer(self, tmp_path: Path) -> None:
+        """How far the batch is sent is renewed in its place, which no page's end divides."""
+        path = tmp_path / "out.journal"
+        write(path, [("acme/a", "x" * 1000), *((number, 2_000) for number in range(1, 2_000))])
+        lines = path.read_bytes().splitlines(keepends=True)
+        assert len(lines) == 3
+        assert {len(line) % 64 for line in lines} == {0}
+        assert len(lines[-1]) == 64
 
     @pytest.mark.parametrize(
         ("content", "words"),

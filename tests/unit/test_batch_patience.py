@@ -42,7 +42,11 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
 
 
 @pytest.mark.parametrize(
-    "error", [redis.ConnectionError(), redis.TimeoutError(), BusyLoadingError(), OutOfMemoryError(), ReadOnlyError()]
+    "error",
+    [
+        *(redis.ConnectionError(), redis.TimeoutError(), BusyLoadingError(), OutOfMemoryError(), ReadOnlyError()),
+        redis.ResponseError("MISCONF Errors writing to the AOF file"),
+    ],
 )
 def test_a_call_is_repeated_until_redis_is_back(error: Exception) -> None:
     """More and more rarely; a person is told once."""

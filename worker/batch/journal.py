@@ -1,4 +1,4 @@
-"""What a batch's later runs have to know, in a small file beside its output; each line of it is a fact that stays one."""
+"""What a batch's later runs have to know, in a small file beside its output: a line for each fact, the last one renewed in its place."""
 
 import fcntl
 import json
@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 
 VERSION: Final = 1
+
+_ALIGNMENT: Final = 64
+"""Bytes that every line is a multiple of, so that one that is renewed never crosses a page: no kill finds it half renewed."""
 
 
 class UnusableJournal(Exception):
@@ -90,28 +93,30 @@ def _begun(said: dict[str, Any]) -> Facts:
 class Journal:
     """The file, held by this process alone. It is written before what it says may have consequences."""
 
-    def __init__(self, file: IO[bytes], facts: Facts | None) -> None:
+    def __init__(self, file: int, content: bytes) -> None:
+        """Take the file's descriptor, locked. Raises UnusableJournal."""
         self._file = file
-        self._facts = facts
-        self._templates = dict(facts.templates) if facts else {}
+        self._facts, self._end = replay(content)
+        self._templates = dict(self._facts.templates) if self._facts else {}
+        self._sent = self._facts.sent if self._facts else 0
+        self._mark_at: int | None = None
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Return the journal at this path, made if need be. Raises UnusableJournal and OSError."""
-        file = path.open("a+b", buffering=0)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             # The lock goes with the process, however that ends.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.seek(0)
-            facts, length = replay(file.read())
-            file.truncate(length)
+            journal = cls(file, path.read_bytes())
+            os.ftruncate(file, journal._end)
         except BlockingIOError:
-            file.close()
+            os.close(file)
             raise UnusableJournal("is in use: another command is at work on this output") from None
         except BaseException:
-            file.close()
+            os.close(file)
             raise
-        return cls(file, facts)
+        return journal
 
     @property
     def facts(self) -> Facts | None:
@@ -120,8 +125,9 @@ class Journal:
 
     def begin(self, facts: Facts) -> None:
         """Write down a new batch, in place of whatever was there."""
-        self._file.truncate(0)
-        self._write(
+        os.ftruncate(self._file, 0)
+        self._end = 0
+        self._append(
             {
                 "version": VERSION,
                 "batch_id": facts.batch_id,
@@ -130,25 +136,45 @@ class Journal:
             }
         )
         # A batch that forgot its id would send everything again.
-        os.fsync(self._file.fileno())
+        os.fsync(self._file)
         self._facts, self._templates = facts, {}
+        self._sent, self._mark_at = 0, None
 
     def will_send(self, number: int, at_ms: int) -> None:
         """Write down that lines up to this number may be sent from now on, and that this is the time."""
-        self._write({"sent": number, "at_ms": at_ms})
+        self._sent = max(self._sent, number)
+        said = {"sent": self._sent, "at_ms": at_ms}
+        if self._mark_at is None:
+            self._mark_at = self._append(said)
+        else:
+            _write(self._file, _line(said), self._mark_at)
 
     def template_for(self, model: str, found: Callable[[], str | None]) -> str | None:
         """Return the template that the batch uses for a model: the first that was found for it."""
         if model not in self._templates and (template := found()) is not None:
-            self._write({"model": model, "template": template})
+            self._append({"model": model, "template": template})
+            self._mark_at = None
             self._templates[model] = template
         return self._templates.get(model)
 
     def close(self) -> None:
         """Give up the file."""
-        self._file.close()
+        os.close(self._file)
 
-    def _write(self, said: dict[str, Any]) -> None:
-        line = json.dumps(said).encode() + b"\n"
-        while line:
-            line = line[self._file.write(line) :]
+    def _append(self, said: dict[str, Any]) -> int:
+        """Write a line at the end; return where it begins."""
+        line, at = _line(said), self._end
+        _write(self._file, line, at)
+        self._end += len(line)
+        return at
+
+
+def _line(said: dict[str, Any]) -> bytes:
+    text = json.dumps(said).encode()
+    return text.ljust(-(-(len(text) + 1) // _ALIGNMENT) * _ALIGNMENT - 1) + b"\n"
+
+
+def _write(file: int, content: bytes, at: int) -> None:
+    while content:
+        written = os.pwrite(file, content, at)
+        content, at = content[written:], at + written

@@ -26,7 +26,8 @@ _PASSING: Final = (
     ReadOnlyError,
     TryAgainError,
 )
-_FOR_GOOD: Final = (redis.AuthenticationError,)
+_PASSING_WORDS: Final = ("MISCONF", "BUSY ", "NOREPLICAS")
+"""Answers of a server that will do the same command later: it cannot write its log, runs a script, or lacks replicas."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
@@ -47,9 +48,9 @@ class Patience:
         while True:
             try:
                 return call()
-            except _FOR_GOOD:
-                raise
-            except _PASSING as error:
+            except redis.RedisError as error:
+                if not _passes(error):
+                    raise
                 if began is None:
                     began = self.now()
                     self.tell(type(error).__name__)
@@ -57,3 +58,9 @@ class Patience:
                     raise
                 self.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _passes(error: redis.RedisError) -> bool:
+    if isinstance(error, redis.AuthenticationError):
+        return False
+    return isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)

@@ -56,7 +56,7 @@ class Sender:
 
     def send_some(self) -> bool:
         """Send what there is room for, up to one round trip of it; False if there was nothing to do."""
-        chunk = self._read_chunk()
+        chunk = self._read_chunk() if self.progress.window.wants_more else Chunk()
         # The bad lines first: nothing of them has to wait for Redis.
         self.progress.end(chunk.ended)
         if chunk.planned:

@@ -29,6 +29,11 @@ class Window:
         """Return how many lines may enter."""
         return self._size - len(self._asked) - len(self._held)
 
+    @property
+    def wants_more(self) -> bool:
+        """Tell whether there is room worth a round trip: a tenth of the window."""
+        return self.room > 0 and self.room * 10 >= self._size
+
     def __len__(self) -> int:
         return len(self._asked) + len(self._held)
 
