@@ -50,9 +50,17 @@ class Catalog:
 
     def is_ready(self, model: ModelPath) -> bool:
         """Tell whether a model is loaded, by the index of all of them where there are many."""
-        if len(self.models) > FEW_MODELS and (index := self.index(_INDEX_SECONDS)) is not None:
+        if _of_many(self.models) and (index := self.index(_INDEX_SECONDS)) is not None:
             return is_in(index, model)
         return self._server().is_model_ready(model)
+
+    def _versions(self, model: ModelPath) -> tuple[str, ...] | None:
+        """Return which versions of a model are loaded, None where the index does not say."""
+        if not _of_many(self.models) or model not in self.models or (index := self.index(_INDEX_SECONDS)) is None:
+            return None
+        if not is_in(index, model):
+            return None  # By asking for it, its own error is met.
+        return tuple(str(row.version) for row in index.get(model.name, ()) if row.state == _READY)
 
     def index(self, no_older_than: float = 0.0) -> Mapping[str, frozenset[IndexEntry]] | None:
         """Return the rows of the repository's index by model, None where Triton does not show it.
@@ -120,12 +128,16 @@ class Catalog:
     def _asked_description(self, model: ModelPath) -> ModelDescription:
         server = self._server()
         try:
-            return server.describe(model)
+            return server.describe(model, self._versions(model))
         except ModelNotReady as error:
             versions = server.versions(model.name) if model.version else ()
             if not versions:
                 raise
             raise error from Refused(f"version {model.version} is not loaded; loaded: {', '.join(versions)}")
+
+
+def _of_many(models: frozenset[ModelPath]) -> bool:
+    return len(models) > FEW_MODELS
 
 
 def is_in(index: Mapping[str, frozenset[IndexEntry]], model: ModelPath) -> bool:

@@ -123,18 +123,21 @@ class TritonServer:
         """Return a row for each version of each model that the repository has, loaded or not."""
         return self._index({})
 
-    def describe(self, model: ModelPath) -> ModelDescription:
+    def describe(self, model: ModelPath, versions: tuple[str, ...] | None = None) -> ModelDescription:
         """Return what a model takes and gives, by its configuration, or its metadata where that is refused.
+
+        ``versions`` are those that are loaded; where nobody knows them yet, they are asked for.
 
         Raises:
             ModelNotReady: it is unknown, loading or unloaded.
         """
         try:
-            metadata = Metadata.read(self._answer(Request(str(model))).body)
+            metadata = self._metadata(model) if versions is None else None
             config = self._exchange(Request(f"{model}/config"))
             if config.status == _FORBIDDEN:
-                return metadata.described()
-            return Config.read(_checked(config).body).described(metadata.versions)
+                return (metadata or self._metadata(model)).described()
+            read = Config.read(_checked(config).body)
+            return read.described(metadata.versions if metadata else versions or ())
         except NotADescription:
             raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
 
@@ -156,11 +159,14 @@ class TritonServer:
     def versions(self, model_name: str) -> tuple[str, ...]:
         """Return the versions of a model that are loaded; none if it is not known."""
         try:
-            return Metadata.read(self._answer(Request(str(ModelPath(model_name)))).body).versions
+            return self._metadata(ModelPath(model_name)).versions
         except ModelNotReady:
             return ()
         except NotADescription:
             raise RuntimeUnavailable(upstream_status=_OK) from NotTriton()
+
+    def _metadata(self, model: ModelPath) -> Metadata:
+        return Metadata.read(self._answer(Request(str(model))).body)
 
     def _index(self, wish: dict[str, object]) -> tuple[IndexEntry, ...]:
         body = self._answer(_json_request("/v2/repository/index", wish)).body
