@@ -70,8 +70,12 @@ test-long: setup ## Run the outages and soaks that take longer
 	@$(BIN)/python -m pytest -m long tests
 
 .PHONY: bench
-bench: setup ## Measure the worker beside a direct loop and stock Celery, and write docs/benchmarks.md (minutes)
+bench: setup ## Measure the worker beside a direct loop, stock Celery and other queues, and write docs/benchmarks.md (most of an hour)
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+.PHONY: scale
+scale: setup ## Measure how it grows with queues, models and workers, and what Redis keeps; print tables (SCALE="--soak-minutes 60" soaks too)
+	@$(BIN)/python -m benchmarks.scale $(SCALE)
 
 # A seed draws the load and the faults; what is printed says how to have the same ones again.
 SEED ?= 1

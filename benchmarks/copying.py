@@ -38,15 +38,16 @@ class Copied:
         drawn = sorted({found[0] for part in _flat(commands) for found in _DRAWN.finditer(part)})
         return cls(tuple(tuple(Part.of(part, drawn) for part in command) for command in commands))
 
-    def enqueue(self, client: redis.Redis, numbers: Iterable[int]) -> None:
-        """Enqueue the jobs of these numbers."""
-        numbers = list(numbers)
-        for start in range(0, len(numbers), _AT_ONCE):
+    def enqueue(self, client: redis.Redis, numbers: Sequence[int]) -> int:
+        """Enqueue the jobs of these numbers; returns how many replies there were."""
+        starts = range(0, len(numbers), _AT_ONCE)
+        for start in starts:
             pipe: Any = client.pipeline(transaction=False)
             for number in numbers[start : start + _AT_ONCE]:
                 for command in self.commands:
                     pipe.execute_command(*(part.of_job(number) for part in command))
             pipe.execute()
+        return len(starts)
 
 
 @dataclass(frozen=True, slots=True)

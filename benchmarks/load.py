@@ -1,10 +1,10 @@
 """Puts a side under load for one window, and looks what became of its jobs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import redis
 
@@ -25,11 +25,36 @@ class NotAllSettled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class Sample:
+    """What was done and used until a moment."""
+
     at: float
     settled: int
-    process: ProcessUse
-    redis: RedisUse
+    processes: tuple[ProcessUse, ...]
+    redis_use: RedisUse
+
+    @classmethod
+    def of(cls, client: redis.Redis, settlements: str, pids: Sequence[int]) -> Self:
+        """Look at Redis, with the stream of settlements there, and at processes."""
+        length: Any = client.xlen(settlements)
+        return cls(time.monotonic(), int(length), tuple(map(ProcessUse.of, pids)), RedisUse.of(client))
+
+    def window_until(self, after: Self, *, missing: int = 0, asked: int = 0) -> Window:
+        """Return what was done between two moments, without ``asked`` replies that were given to this program."""
+        # Between the looks at Redis lie the reply to the first of them, and that to the second count of settlements.
+        use = after.redis_use.since(self.redis_use, asked=2 + asked)
+        return Window(
+            jobs=after.settled - self.settled,
+            seconds=after.at - self.at,
+            cpu_seconds=sum(one.cpu_seconds for one in after.processes)
+            - sum(one.cpu_seconds for one in self.processes),
+            rss_bytes=max(one.rss_bytes for one in after.processes),
+            redis_commands=use.commands,
+            redis_round_trips=use.round_trips,
+            redis_bytes=use.bytes_moved,
+            redis_cpu_seconds=use.cpu_seconds,
+            left_jobs=missing,
+        )
 
 
 @contextmanager
@@ -73,7 +98,7 @@ class Loaded:
         missing = self._missing()
         if missing and not self.side.may_leave_jobs:
             raise NotAllSettled(f"{self.side.name} settled {self.given - missing} of {self.given} jobs")
-        return _between(before, after, abs(missing))
+        return before.window_until(after, missing=abs(missing))
 
     def push(self, jobs: int) -> None:
         """Enqueue so many jobs."""
@@ -83,9 +108,8 @@ class Loaded:
     def _settled(self) -> int:
         return settled(self.side) - self.settled_before
 
-    def _sample(self) -> _Sample:
-        pid = self.side.process.pid or 0
-        return _Sample(time.monotonic(), self._settled(), ProcessUse.of(pid), RedisUse.of(self.side.client))
+    def _sample(self) -> Sample:
+        return Sample.of(self.side.client, self.side.settlements, [self.side.process.pid or 0])
 
     def _missing(self) -> int:
         """Take back what waits; return how many of the others it has not settled after a while, negative where it put some back."""
@@ -106,22 +130,6 @@ def settled(side: QueueSide) -> int:
     """Return how many jobs a side has settled."""
     length: Any = side.client.xlen(side.settlements)
     return int(length)
-
-
-def _between(before: _Sample, after: _Sample, missing: int) -> Window:
-    # Between the looks at Redis lie the reply to the first of them, and that to the second count of settlements.
-    use = after.redis.since(before.redis, asked=2)
-    return Window(
-        jobs=after.settled - before.settled,
-        seconds=after.at - before.at,
-        cpu_seconds=after.process.cpu_seconds - before.process.cpu_seconds,
-        rss_bytes=after.process.rss_bytes,
-        redis_commands=use.commands,
-        redis_round_trips=use.round_trips,
-        redis_bytes=use.bytes_moved,
-        redis_cpu_seconds=use.cpu_seconds,
-        left_jobs=missing,
-    )
 
 
 def next_settlement_ms(side: QueueSide, listener: redis.Redis, number: int) -> float:

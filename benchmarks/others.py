@@ -78,7 +78,7 @@ class RivalWorker(EmbeddedServer):
         self._client = client
         self._concurrency = int(variables["RIVAL_CONCURRENCY"])
         self._variables = variables
-        self.probe: Callable[[], None] = lambda: None
+        self.probe: Callable[[], object] = lambda: None
         """Called before each start: enqueues the first job."""
 
     def _check(self) -> None:

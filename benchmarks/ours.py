@@ -1,6 +1,7 @@
 """Our worker, as a side: ``speedinfer worker`` with its defaults."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import redis
@@ -52,9 +53,8 @@ def configuration(
     }
 
 
-def enqueuer(client: redis.Redis, workload: Workload) -> Enqueue:
-    """Return what enqueues the workload's jobs by their numbers, as a gateway does."""
-    template = job_json(MARKER, workload)
-    return pusher(
-        client, KEYS.jobs(workload.model), lambda number: template.replace(MARKER, job_id(number), 1).encode()
-    )
+def enqueuer(client: redis.Redis, workload: Workload, *, public_name: str | None = None) -> Enqueue:
+    """Return what enqueues the workload's jobs by their numbers, as a gateway does; for its model, or another public name."""
+    named = workload if public_name is None else replace(workload, model=public_name)
+    template = job_json(MARKER, named)
+    return pusher(client, KEYS.jobs(named.model), lambda number: template.replace(MARKER, job_id(number), 1).encode())

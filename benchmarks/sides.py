@@ -17,7 +17,8 @@ STOCK: Final = {1: "celery x1", 4: "celery x4"}
 PREFORK: Final = "celery prefork"
 RIVALS: Final = ("rq", "arq", "saq", "dramatiq", "taskiq")
 
-Enqueue = Callable[[Sequence[int]], None]
+Enqueue = Callable[[Sequence[int]], int]
+"""Enqueues the jobs of some numbers; returns how many replies it got."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,10 @@ def pusher(client: redis.Redis, queue: str, encode: Callable[[int], bytes]) -> E
     """Return what puts each job's one element in a list, as ``encode`` makes it of the job's number."""
     at_once = 1_000
 
-    def push(numbers: Sequence[int]) -> None:
-        for start in range(0, len(numbers), at_once):
+    def push(numbers: Sequence[int]) -> int:
+        starts = range(0, len(numbers), at_once)
+        for start in starts:
             client.lpush(queue, *map(encode, numbers[start : start + at_once]))
+        return len(starts)
 
     return push

@@ -1,0 +1,1 @@
+"""How the worker grows: with queues, models, workers and time: ``python -m benchmarks.scale``."""
