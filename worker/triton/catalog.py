@@ -60,7 +60,7 @@ class Catalog:
             return None
         if not is_in(index, model):
             return None  # By asking for it, its own error is met.
-        return tuple(str(row.version) for row in index.get(model.name, ()) if row.state == _READY)
+        return tuple(sorted(str(row.version) for row in index.get(model.name, ()) if row.state == _READY))
 
     def index(self, no_older_than: float = 0.0) -> Mapping[str, frozenset[IndexEntry]] | None:
         """Return the rows of the repository's index by model, None where Triton does not show it.
