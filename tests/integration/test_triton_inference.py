@@ -41,7 +41,7 @@ from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
 from worker.triton.adapter import TritonInference
 from worker.triton.asking import asked_model
-from worker.triton.failures import reason_of
+from worker.triton.failures import ServerAway, reason_of
 from worker.triton.model_contract import FittedTensor, ModelContract, TensorPlan
 from worker.triton.outputs import OutputNames
 
@@ -403,7 +403,7 @@ class TestTritonGone:
             infer(adapter)
             lost, _ = all_at_once([partial(infer, adapter, "sleep=30 x"), partial(_soon, own_triton.kill)])
             assert type(lost) is ConnectionLost
-            error = failure_of(adapter, RuntimeUnavailable)
+            error = failure_of(adapter, ServerAway)
             assert "refused" in reason_of(error)
             for probe in (adapter.server_identity, adapter.server_ready, adapter.ready_models):
                 with pytest.raises(RuntimeUnavailable):
