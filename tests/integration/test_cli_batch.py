@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 import redis
 
 from tasks.job import GenerateJob
-from tests.acceptance.fleet import SEED
+from tests.acceptance.fleet import ROOT, SEED
 from tests.integration.batch_files import MODEL, BatchFiles
 from tests.integration.quick_worker import QuickWorker
 from tests.integration.settled import FAILED, KEYS, bury, settle
@@ -51,6 +52,11 @@ def config_with(folder: Path, template: str) -> str:
     path = folder / f"worker-{len(list(folder.iterdir()))}.json"
     path.write_text(json.dumps({**SEED, "runtime_config": runtime}))
     return str(path)
+
+
+def _selectors(words: list[str]) -> list[str]:
+    """The rules of a user, those in brackets as one word each: as a command takes them."""
+    return re.findall(r"\([^)]*\)|\S+", " ".join(words))
 
 
 class TestWhatGoesIn:
@@ -221,6 +227,17 @@ class TestWhatComesOut:
         assert "21 tokens · 1 failed (invalid_line 1)" in shown
         assert "/s" in shown
 
+    def test_a_log_shows_it_in_lines_where_asked_for(self, files: BatchFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Now and then; here, at every step."""
+        monkeypatch.setattr("worker.cli.batch_screen.LINE_EVERY_SECONDS", 0.0)
+        files.write_prompts(3)
+        with QuickWorker(files.redis_url):
+            said = files.run("--progress", "--window", "1").stderr.splitlines()
+        (shown,) = [line for line in said if line.startswith("speedinfer: 2 of 3 lines, ")]
+        assert shown.endswith("/s · 14 tokens · 0 failed")
+        with QuickWorker(files.redis_url):
+            assert " of 3 lines, " not in files.run("--no-resume").stderr
+
 
 class TestFollowing:
     def test_no_more_than_the_window_is_under_way(self, files: BatchFiles, valkey: redis.Redis) -> None:
@@ -237,15 +254,18 @@ class TestFollowing:
         assert max(most) <= 7
         assert len(most) == 60
 
-    def test_nobody_elses_settlements_are_read(self, files: BatchFiles, valkey: redis.Redis) -> None:
-        """A user without any right to the settlement queue runs a batch."""
-        allowed = ["~speedinfer:jobs:*", "~speedinfer:enqueued:*", "%R~speedinfer:result:*", "%R~speedinfer:settled:*"]
-        allowed += ["%R~speedinfer:models", "%R~speedinfer:workers", "%R~speedinfer:worker:*"]
-        valkey.acl_setuser("sender", enabled=True, passwords=["+secret"], keys=allowed, commands=["+@all"])
-        files.write_prompts(5)
-        files.redis_url = files.redis_url.replace("//", "//sender:secret@")
+    @pytest.mark.parametrize("role", ["gateway", "batch"])
+    def test_nobody_elses_settlements_are_read(self, files: BatchFiles, valkey: redis.Redis, role: str) -> None:
+        """A gateway's user, who has no right to the settlement queue, runs a batch; so does a batch's own user."""
+        for words in map(str.split, (ROOT / "deploy/redis/users.acl").read_text().splitlines()):
+            if words[:2] == ["user", f"speedinfer-{role}"]:
+                rules = [">secret" if word.startswith("#") else word for word in words[2:]]
+                valkey.execute_command("ACL", "SETUSER", "sender", *_selectors(rules))  # type: ignore[no-untyped-call]  # redis-py's has no types
+        files.write([{"prompt": f"p{number}", "max_tokens": 8} for number in range(5)])
+        address = files.redis_url
+        files.redis_url = address.replace("//", "//sender:secret@")
         try:
-            with QuickWorker(files.redis_url.replace("sender:secret@", "")):
+            with QuickWorker(address):
                 files.summary()
         finally:
             valkey.acl_deluser("sender")
@@ -274,8 +294,11 @@ class TestFollowing:
         assert [line.code for line in files.results()] == ["result_expired"]
         assert queued(valkey) == 0
 
-    def test_a_job_that_becomes_a_dead_letter_ends_its_line(self, files: BatchFiles, valkey: redis.Redis) -> None:
+    def test_a_job_that_becomes_a_dead_letter_ends_its_line(
+        self, files: BatchFiles, valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Nothing will ever be settled for it."""
+        monkeypatch.setattr("worker.batch.collecting.THOROUGH_SECONDS", 0.1)
         files.write_prompts(2)
 
         def answer(job: GenerateJob) -> Any:

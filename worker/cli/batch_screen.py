@@ -13,7 +13,7 @@ from worker.batch.counts import Counts
 from worker.cli.batch_work import Done
 from worker.cli.output import duration, write_json, write_note
 
-_LINE_EVERY_SECONDS: Final = 10.0
+LINE_EVERY_SECONDS: Final = 10.0
 """Where there is no terminal to draw on, a line now and then."""
 
 
@@ -62,7 +62,7 @@ class BatchScreen:
         """Show how many lines are written by now."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=counts.written, said=_said(counts))
-        elif self._writes and time.monotonic() - self._line_at >= _LINE_EVERY_SECONDS:
+        elif self._writes and time.monotonic() - self._line_at >= LINE_EVERY_SECONDS:
             self._line_at = time.monotonic()
             self.note(
                 f"{counts.written:,} of {self._total:,} lines, {self._per_second(counts.written - self._written_before):,.0f}/s{_said(counts)}"
