@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from tasks.errors import ContractMismatch, JobError, ModelNotReady, RuntimeUnavailable
 from worker.triton.description import ModelDescription
 from worker.triton.failures import Refused
-from worker.triton.server import IndexEntry, ModelPath, Statistics, TritonServer
+from worker.triton.server import IndexEntry, ModelPath, Statistics
 
 FEW_MODELS: Final = 8
 """Up to so many models are asked for one by one, which is cheaper than an index of all that a server has."""
@@ -31,12 +32,40 @@ class _Learnt:
     index: Mapping[str, frozenset[IndexEntry]] | JobError
 
 
+class Server(Protocol):
+    """What is asked of a server; each raises as ``TritonServer`` does."""
+
+    def index(self) -> Iterable[IndexEntry]:
+        """Return a row for each version of each model."""
+        ...
+
+    def is_model_ready(self, model: ModelPath) -> bool:
+        """Tell whether a model is loaded."""
+        ...
+
+    def describe(self, model: ModelPath, versions: tuple[str, ...] | None = None) -> ModelDescription:
+        """Return what a model takes and gives; ``versions`` where they are known."""
+        ...
+
+    def versions(self, model_name: str) -> tuple[str, ...]:
+        """Return the versions of a model that are loaded."""
+        ...
+
+    def statistics(self, model: ModelPath) -> Statistics:
+        """Return what a model has done since it was loaded."""
+        ...
+
+    def all_statistics(self) -> Mapping[str, Statistics]:
+        """Return the same of every loaded model, by its name."""
+        ...
+
+
 class Catalog:
     """Asks one server about a set of models. What was learnt is shared for a moment; nobody is told what is older."""
 
     def __init__(
         self,
-        server: Callable[[], TritonServer],
+        server: Callable[[], Server],
         models: Iterable[ModelPath],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -111,9 +140,13 @@ class Catalog:
         try:
             if len(names) > FEW_MODELS:
                 return {name: its for name, its in self._server().all_statistics().items() if name in names}
-            return {name: self._server().statistics(ModelPath(name)) for name in sorted(names)}
         except JobError:
             return {}
+        found: dict[str, Statistics] = {}
+        for name in sorted(names):
+            with suppress(JobError):  # One that is not loaded hides nothing of the others.
+                found[name] = self._server().statistics(ModelPath(name))
+        return found
 
     def _asked_index(self) -> Mapping[str, frozenset[IndexEntry]] | JobError:
         try:
