@@ -19,12 +19,8 @@ SERVED, FAULTY, MISFIT = "acme/served", "acme/faulty", "acme/misfit"
 BEHIND = models(
     served="text_generation", faulty="faulty", misfit={"model_name": "text_generation", "input_name": "prompt_text"}
 )
-POOL_LIMITS = {
-    "speedinfer_pool_level_slots",
-    "speedinfer_pool_requests_last_minute",
-    "speedinfer_pool_tokens_available",
-}
-"""Families that are there only where a pool has such a limit."""
+LIMITED = {"requests_per_minute": 6000, "tokens_per_minute": 1_000_000}
+OF_ADAPTIVE_POOLS = ["speedinfer_pool_level_slots"]
 
 
 @pytest.fixture
@@ -34,6 +30,7 @@ def worker(fleet: Fleet, triton: TritonServer) -> WorkerProcess:
         metrics_address="127.0.0.1:0",
         pass_through_triton_metrics=True,
         triton_metrics_url=triton.metrics_url,
+        gpu_pool=LIMITED,
         **BEHIND,
     )
     return fleet.start(config=config, until=("degraded",))
@@ -74,6 +71,9 @@ def test_a_worker_shows_what_it_did_and_what_waits(worker: WorkerProcess, valkey
     assert value(found, "speedinfer_model_state", model=MISFIT, state="paused") == 1
     assert value(found, "speedinfer_worker_state", state="degraded") == 1
     assert value(found, "speedinfer_redis_up") == 1
+    assert value(found, "speedinfer_pool_slots_limit") == 32
+    assert value(found, "speedinfer_pool_requests_last_minute") == 4
+    assert value(found, "speedinfer_pool_requests_per_minute_limit") == LIMITED["requests_per_minute"]
     assert value(found, "speedinfer_triton_metrics_up") == 1
     assert queued(valkey, MISFIT) == ["stays"]
 
@@ -93,10 +93,7 @@ def test_a_real_scrape_has_every_family_and_no_other(worker: WorkerProcess) -> N
         name: {*labels} for name, labels in known.items() if name in found
     }
     assert {name for name in found if name.startswith("speedinfer_")} <= known.keys()
-    absent = [family.name for family in FAMILIES if not {*series_names(family)} <= found.keys()]
-    assert {*absent} <= POOL_LIMITS | {
-        f"speedinfer_pool_{kind}_per_minute_limit" for kind in ("requests", "tokens")
-    } | {"speedinfer_pool_slots_limit"}
+    assert [family.name for family in FAMILIES if not {*series_names(family)} <= found.keys()] == OF_ADAPTIVE_POOLS
     assert TRITON_ON_CPU.keys() <= found.keys()
     assert text.endswith("\n")
 

@@ -7,14 +7,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.acceptance.collector import QUICK, Collector
 from tests.acceptance.fleet import Client, Fleet, models, run
 from tests.acceptance.gateway import push_jobs, result_of, wait_for_results
 from tests.jobs import TRACEPARENT
 from tests.misbehaving_server import MisbehavingServer
-from tests.waiting import wait_until
+from worker.clock import MonotonicClock
 from worker.sandbox.places import free_port
+from worker.tracing.service import Traces
+from worker.tracing.wanted import TracesWanted
 
 SERVED, FAULTY = "acme/served", "acme/faulty"
 TRACE_ID, PARENT_ID = TRACEPARENT.split("-")[1:3]
@@ -24,16 +27,18 @@ STEPS = ["claim", "pool wait", "inference", "settle"]
 def test_a_job_is_a_trace_from_its_gateway_to_triton(fleet: Fleet, valkey: Client) -> None:
     """One span beneath the gateway's, with its steps; a run again is linked to the one before; Triton gets the inference's context.
 
-    What the gateway does not sample is neither sent nor sampled further on. What is left is sent when the worker ends.
+    What the gateway does not sample is neither sent nor sampled further on. What is left is sent when the worker ends. Neither prompt
+    nor text nor a tenant's name is in a span.
     """
     with Collector() as collector, MisbehavingServer() as triton:
         environment = {**collector.environment, "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20x"}
         behind = models(served="text_generation", faulty="faulty")
         real = fleet.start(worker_id="real", environment=environment, **behind)
         other = fleet.start(worker_id="other", environment=environment, runtime_endpoint=triton.url)
-        push_jobs(valkey, "traced", model=SERVED, traceparent=TRACEPARENT)
+        content = {"tenant": "canary", "metadata": {"canary": "canary"}}
+        push_jobs(valkey, "traced", model=SERVED, prompt="canary", traceparent=TRACEPARENT, **content)
         push_jobs(valkey, "unsampled", model=SERVED, traceparent=TRACEPARENT[:-1] + "0")
-        push_jobs(valkey, "again", model=FAULTY, prompt="raise")
+        push_jobs(valkey, "again", model=FAULTY, prompt="raise canary", **content)
         push_jobs(valkey, "seen", traceparent=TRACEPARENT)
         results = wait_for_results(valkey, "traced", "unsampled", "again", "seen")
         assert [worker.stop() for worker in (real, other)] == [0, 0]
@@ -65,6 +70,7 @@ def test_a_job_is_a_trace_from_its_gateway_to_triton(fleet: Fleet, valkey: Clien
     assert request.headers["traceparent"] == f"00-{TRACE_ID}-{collector.steps_of(seen)[2].span_id}-01"
     assert collector.runs_of("unsampled") == []
     assert collector.authorizations == {"Bearer x"}
+    assert "canary" not in repr(collector.spans)
 
 
 def test_a_collector_that_is_away_holds_nobody_up(fleet: Fleet, valkey: Client) -> None:
@@ -77,34 +83,33 @@ def test_a_collector_that_is_away_holds_nobody_up(fleet: Fleet, valkey: Client) 
     assert worker.wait(timeout=10) == 0
 
 
-@pytest.mark.parametrize(
-    ("environment", "told"),
-    [
-        (
-            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-            {"reason": "OTEL_EXPORTER_OTLP_PROTOCOL grpc is not spoken here: set http/protobuf"},
-        ),
-        ({"OTEL_TRACES_EXPORTER": "zipkin"}, {"reason": "OTEL_TRACES_EXPORTER names zipkin, which is not installed"}),
-        (
-            {"OTEL_TRACES_EXPORTER": "otlp", "PYTHONPATH": "without-opentelemetry"},
-            {"missing": "opentelemetry", "remedy": "pip install 'speedinfer-triton-worker[otel]'"},
-        ),
-    ],
-    ids=["a protocol", "an exporter", "the extra"],
-)
-def test_traces_that_cannot_be_sent_stop_no_worker(
-    fleet: Fleet, valkey: Client, tmp_path: Path, environment: dict[str, str], told: dict[str, str]
-) -> None:
-    """It says what is missing, and runs jobs without."""
-    package = tmp_path / "without-opentelemetry" / "opentelemetry"
+def test_traces_that_cannot_be_sent_stop_no_worker(fleet: Fleet, valkey: Client, tmp_path: Path) -> None:
+    """Without the extra it says what is missing, and runs jobs all the same."""
+    package = tmp_path / "without" / "opentelemetry"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ModuleNotFoundError(name='opentelemetry')\n")
-    if "PYTHONPATH" in environment:
-        environment = {**environment, "PYTHONPATH": str(package.parent)}
-    worker = fleet.start(environment=environment)
+    worker = fleet.start(environment={"OTEL_TRACES_EXPORTER": "otlp", "PYTHONPATH": str(package.parent)})
+    told = {"missing": "opentelemetry", "remedy": "pip install 'speedinfer-triton-worker[otel]'"}
     assert worker.wait_for_event("tracing.was_refused").items() >= told.items()
     push_jobs(valkey, "runs", traceparent=TRACEPARENT)
     assert result_of(valkey, "runs").status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (TracesWanted(("otlp",), "grpc"), "OTEL_EXPORTER_OTLP_PROTOCOL grpc is not spoken here: set http/protobuf"),
+        (TracesWanted(("console", "zipkin")), "OTEL_TRACES_EXPORTER names zipkin, which is not installed"),
+    ],
+)
+def test_an_exporter_that_cannot_be_had_is_said(wanted: TracesWanted, reason: str) -> None:
+    """Which, and why; there is no recorder then, and so no trace."""
+    traces = Traces(wanted, "triton-01", MonotonicClock())
+    with capture_logs() as lines:
+        traces.start()
+    assert [(line["event"], line["reason"]) for line in lines] == [("tracing.was_refused", reason)]
+    assert traces.runs.recorder is None
+    traces.close()
 
 
 _MAKE_A_WORKER = """
@@ -118,29 +123,16 @@ print(json.dumps(sorted(name for name in sys.modules if name.startswith(sending)
 """
 
 
-@pytest.mark.parametrize("environment", [{}, {"OTEL_TRACES_EXPORTER": "otlp"}], ids=["not wanted", "not started"])
-def test_what_makes_spans_is_not_even_imported_before_they_are_sent(fleet: Fleet, environment: dict[str, str]) -> None:
-    """Neither where nothing is configured, nor by commands such as ``celery inspect``, which start no worker.
+def test_what_makes_spans_is_not_even_imported_before_they_are_sent(fleet: Fleet) -> None:
+    """Not by commands such as ``celery inspect``, which start no worker, though an exporter is configured.
 
     (Redis' client imports OpenTelemetry's metrics by itself, where they are installed.)
     """
     ended = run(
-        Path(sys.executable).name, "-c", _MAKE_A_WORKER, json.dumps(fleet.configuration()), environment=environment
+        Path(sys.executable).name,
+        "-c",
+        _MAKE_A_WORKER,
+        json.dumps(fleet.configuration()),
+        environment={"OTEL_TRACES_EXPORTER": "otlp"},
     )
     assert (ended.code, ended.out) == (0, "[]\n"), ended.err
-
-
-def test_spans_carry_no_content(fleet: Fleet, valkey: Client) -> None:
-    """Neither prompt nor text, nor a tenant's name, whatever becomes of the job."""
-    with Collector() as collector:
-        worker = fleet.start(environment=collector.environment, **models(served="text_generation", faulty="faulty"))
-        for job_id, model, prompt in (
-            ("a", SERVED, "canary"),
-            ("b", FAULTY, "raise canary"),
-            ("c", FAULTY, "both:absent canary"),
-        ):
-            push_jobs(valkey, job_id, model=model, prompt=prompt, tenant="canary", metadata={"canary": "canary"})
-        wait_for_results(valkey, "a", "b", "c")
-        wait_until(lambda: all(map(collector.runs_of, "abc")), description="all runs are told")
-        worker.stop()
-    assert "canary" not in repr(collector.spans)

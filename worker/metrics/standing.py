@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from worker.exchange import Limit
 from worker.gate import Standing
 from worker.health import WorkerState
 from worker.metrics import families
@@ -13,9 +14,6 @@ from worker.metrics.watch import Seen
 from worker.pool_use import PoolUse
 
 CIRCUIT_STATES: Final = ("closed", "open", "half_open")
-LIMITS: Final = ("slots", "requests", "tokens", "turn", "circuit", "probes", "paused")
-"""What can stand in the way of a claim."""
-
 CONSUMING: Final = frozenset({WorkerState.READY, WorkerState.DEGRADED})
 """The states in which jobs of at least one model are taken."""
 
@@ -33,7 +31,7 @@ def standing_samples(worker_id: str, health: Mapping[str, str]) -> Iterator[Samp
         yield Sample(families.IN_FLIGHT, (model,), its.get("in_flight", 0))
         yield from _one_of(families.MODEL_STATE, (model,), tuple(Standing), its.get("state"))
         yield from _one_of(families.CIRCUIT_STATE, (model,), CIRCUIT_STATES, its.get("circuit"))
-        yield from _one_of(families.WAITS, (model,), LIMITS, its.get("waits"))
+        yield from _one_of(families.WAITS, (model,), tuple(Limit), its.get("waits"))
 
 
 def _one_of(family: Family, labels: tuple[str, ...], words: tuple[str, ...], word: str | None) -> Iterator[Sample]:
