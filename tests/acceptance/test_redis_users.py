@@ -104,6 +104,8 @@ def test_an_operators_commands_work(users: Guarded, fleet: Fleet) -> None:
         ("settlements", "groups"),
         ("models", "pause", MODEL, "--reason", "a test"),
         ("models", "resume", MODEL),
+        ("models", "circuit", "open", MODEL, "--reason", "a test"),
+        ("models", "circuit", "auto", MODEL),
         ("dead-letters", "show", letter["id"]),
         ("dead-letters", "replay", letter["id"]),
     ):
