@@ -20,14 +20,17 @@ from tests.chaos.producer import KEYS
 from worker.sandbox.kept import KeptProcess
 
 CONCURRENCY: Final = 6
+SLOTS: Final = 8
+"""What the workers share: fewer than all their greenlets, so that the limit is met."""
+TIMEOUT_SECONDS: Final = 4
 _DRAIN_SECONDS: Final = 1.0
 _ENDS_WITHIN_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02
 _KILLED: Final = -signal.SIGKILL
 
 _MODELS: Final[dict[str, str | dict[str, Any]]] = {
-    "model-1": {"model_name": "text_generation", "timeout_seconds": 4},
-    "faulty": "faulty",
+    "model-1": {"model_name": "text_generation", "timeout_seconds": TIMEOUT_SECONDS},
+    "faulty": {"model_name": "faulty", "timeout_seconds": TIMEOUT_SECONDS},
 }
 
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -35,6 +38,8 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "concurrency": CONCURRENCY,
     "drain_seconds": _DRAIN_SECONDS,
     "retry": {"base_seconds": 0.05, "max_seconds": 0.5},
+    "circuit": {"open_seconds": 0.5, "max_open_seconds": 2},
+    "gpu_pool": {"max_concurrency": SLOTS},
     "log_format": "json",
     **models(**_MODELS),
 }

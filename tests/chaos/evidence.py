@@ -17,6 +17,7 @@ from tests.chaos.producer import KEYS
 from tests.clean import leftovers
 from tests.conservation import Whereabouts, whereabouts
 from tests.witness import Served, Witness
+from worker.fleet import redis_time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Evidence:
     served: Mapping[str, Sequence[Served]]
     """The inferences of each job_id."""
     leftovers: Sequence[str]
+    slots_ms: Mapping[str, int]
+    """How long each slot of the pool is still taken, though nothing runs."""
     deaths_ms: Mapping[str, float]
     """When each incarnation was declared dead, as the worker that did it logged."""
 
@@ -106,7 +109,17 @@ def gather(client: redis.Redis, load: Load, observed: Observed, witness: Witness
     left = leftovers(client)
     left += [key for key in (KEYS.leases, KEYS.running, KEYS.claimants, KEYS.waiting) if client.exists(key)]
     return Evidence(
-        load, observed, entries, results, markers, where.dead, where, served, sorted(set(left)), _deaths(logs)
+        load,
+        observed,
+        entries,
+        results,
+        markers,
+        where.dead,
+        where,
+        served,
+        sorted(set(left)),
+        _slots(client),
+        _deaths(logs),
     )
 
 
@@ -144,6 +157,16 @@ def read_journals(journals: Sequence[Path]) -> tuple[dict[int, int], dict[str, i
             else:
                 cancelled[note["cancelled"]] = note["at_ms"]
     return sends, cancelled
+
+
+def _slots(client: redis.Redis) -> Mapping[str, int]:
+    now_ms, left = redis_time_ms(client), dict[str, int]()
+    for key in client.scan_iter(f"{KEYS.pool('*')}:slots"):
+        found: Any = client.zrange(key, 0, -1, withscores=True)
+        for member, lapse_ms in found:
+            if lapse_ms > now_ms:
+                left[member.decode().replace("\n", " ")] = int(lapse_ms) - now_ms
+    return left
 
 
 def _entry(entry: Any) -> Entry:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from tasks.errors import ErrorCode
@@ -40,6 +41,11 @@ class Terms:
 
     triton_fails: bool
     most_reruns: float | None
+    slots: int
+    """How many inferences may run at once, over all workers."""
+    timeout_seconds: float
+    slot_ms: int
+    """How long a slot may be taken at the longest."""
 
 
 def judge(evidence: Evidence, terms: Terms) -> list[Finding]:
@@ -194,6 +200,21 @@ def _seldom_twice(evidence: Evidence, terms: Terms) -> Words:
         yield "", f"{share:.1%} of the jobs ran more than once, more than {terms.most_reruns:.0%}"
 
 
+def _within_the_pool(evidence: Evidence, terms: Terms) -> Words:
+    """No more run at once than the pool has slots, and no slot is taken longer than its inference may take."""
+    changes = list[tuple[float, int]]()
+    for one in (one for served in evidence.served.values() for one in served):
+        # One that has no end died with Triton. A slot is taken until the inference's timeout, whatever Triton goes on with.
+        if one.finished_at is not None:
+            changes += [(one.started_at, 1), (min(one.finished_at, one.started_at + terms.timeout_seconds), -1)]
+    running = list(accumulate(change for _, change in sorted(changes)))
+    if max(running, default=0) > terms.slots:
+        yield "", f"{max(running)} inferences ran at once where there are {terms.slots} slots"
+    for slot, left_ms in evidence.slots_ms.items():
+        if left_ms > terms.slot_ms:
+            yield "", f"the slot {slot} is taken for another {left_ms} ms, longer than any inference"
+
+
 def rerun_share(evidence: Evidence) -> float:
     """Return the share of jobs that ran more than once, of those that are not to be tried again by themselves."""
     jobs = [job_id for job_id, pushes in evidence.load.by_job.items() if pushes[0].kind is not Kind.RAISING]
@@ -213,6 +234,7 @@ _JUDGES: Final[Mapping[str, Callable[[Evidence, Terms], Words]]] = {
     "clean": _clean,
     "ended well": _ended_well,
     "seldom twice": _seldom_twice,
+    "within the pool": _within_the_pool,
 }
 
 

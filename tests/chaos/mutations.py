@@ -168,6 +168,18 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "conflict-taken-for-duplicate": Mutation(
         patches=(patches.take_each_second_for_the_same,), more={Kind.CONFLICT: 20}
     ),
+    "slots-not-counted": Mutation(
+        (
+            Edit("pool", "if free <= 0 then return 'slots' end", ""),
+            Edit("pool", "<= ahead(asks_for_its_share)", "< -1000"),
+        ),
+        more=_LONG,
+    ),
+    "slot-freed-with-its-holder": Mutation(
+        (Edit("claims", "if how ~= 'on' then redis.call('ZREM'", "if true then redis.call('ZREM'"),),
+        faults=_KILLS,
+        more=_LONG,
+    ),
     "result-kept-for-ever": Mutation((Edit("settle_if_claimed", ", 'EX', result_ttl)", ")"),)),
 }
 """By name."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.crew import SLOTS, TIMEOUT_SECONDS
 from tests.chaos.evidence import Evidence, gather
 from tests.chaos.faults import Faults
 from tests.chaos.judges import MOST_RERUNS, Finding, Terms, judge
@@ -66,7 +67,11 @@ def run(options: Options, servers: Servers, directory: Path, say: Callable[[str]
     observed = stage.observed(faults.incidents, came_to_rest=came_to_rest)
     with redis_client(servers.valkey.url) as client:
         evidence = gather(client, load, observed, servers.witness, stage.logs)
+    return Verdict(options, evidence, judge(evidence, _terms(options)), stage.logs)
+
+
+def _terms(options: Options) -> Terms:
     kills_only = options.faults == {FaultKind.WORKER_KILL}
     most = options.most_reruns if options.most_reruns is not None else MOST_RERUNS if kills_only else None
-    findings = judge(evidence, Terms(options.triton_fails, most))
-    return Verdict(options, evidence, findings, stage.logs)
+    slot_ms = round((TIMEOUT_SECONDS + options.lease_seconds) * 1000)
+    return Terms(options.triton_fails, most, SLOTS, TIMEOUT_SECONDS, slot_ms)
