@@ -90,9 +90,9 @@ class TestReplaying:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            (b"text\n", "is not a batch's journal"),
-            (b"[]\n", "is not a batch's journal"),
-            (b'{"version": 1}\n', "is not a batch's journal"),
+            (b"text\n", "is not one"),
+            (b"[]\n", "is not one"),
+            (b'{"version": 1}\n', "is not one"),
             (b'{"version": 2, "batch_id": "b"}\n', "of version 2"),
         ],
     )

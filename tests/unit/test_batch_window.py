@@ -1,5 +1,6 @@
 """Lines between the input and the output: bounded, each written once, in order where that is wanted."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -9,6 +10,7 @@ from worker.batch.jobs import Asked, Line
 from worker.batch.line_set import LineSet
 from worker.batch.requests import Endpoint
 from worker.batch.result_lines import Written
+from worker.batch.run import pause_after
 from worker.batch.window import Window
 
 SIZE, MOST_HELD = 5, 40
@@ -82,6 +84,7 @@ class Lines(RuleBasedStateMachine):
         wanted = [line.number for line in self.window.wanted()]
         assert wanted in (open_, open_[:1])
         assert wanted[:1] == open_[:1]
+        assert self.window.oldest == (open_[0] if open_ else None)
 
 
 class LinesInOrder(Lines):
@@ -104,6 +107,31 @@ def test_while_too_much_is_held_only_the_line_whose_turn_it_is_is_wanted() -> No
     assert [line.number for line in window.wanted()] == [1]
     assert [each.number for each in window.end(written(1))] == [1, 2]
     assert [line.number for line in window.wanted()] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("size", "under_way", "wants"), [(100, 90, True), (100, 91, False), (5, 4, True), (5, 5, False)]
+)
+def test_more_is_wanted_when_there_is_room_worth_a_round_trip(size: int, under_way: int, wants: bool) -> None:
+    """A tenth of the window."""
+    window = Window(size, keep_order=False)
+    for number in range(under_way):
+        window.enter(asked(number))
+    assert window.wants_more is wants
+
+
+@given(st.floats(0, 1), st.integers(0, 100), st.integers(0, 100), st.floats(0, 5))
+def test_looking_takes_at_most_half_of_the_time_unless_much_is_there(
+    last: float, written: int, of: int, took: float
+) -> None:
+    """And a result waits a quarter of a second at most, or as long as a look takes."""
+    pause = pause_after(last, written, of, took)
+    if written and written * 4 >= of:
+        assert pause == 0
+    else:
+        assert took <= pause <= max(0.25, took)
+    if not written:
+        assert pause >= min(last, 0.25)
 
 
 def test_a_line_is_found_while_it_has_not_ended() -> None:

@@ -55,7 +55,7 @@ class Screen(Watcher, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done; ``terms`` without what only reading the input says."""
+    """What is to be done."""
 
     input: Input
     output: Path

@@ -79,12 +79,14 @@ def _with(facts: Facts | None, line: bytes) -> Facts:
             return replace(facts, templates={**facts.templates, said["model"]: said["template"]})
         return replace(facts, sent=max(facts.sent, int(said["sent"])), seen_at_ms=int(said["at_ms"]))
     except (ValueError, KeyError, TypeError):
-        raise UnusableJournal("is not a batch's journal") from None
+        raise UnusableJournal("is not one: move it away, or name another --output") from None
 
 
 def _begun(said: dict[str, Any]) -> Facts:
     if said["version"] != VERSION:
-        raise UnusableJournal(f"is of version {said['version']}, and this command knows {VERSION}")
+        raise UnusableJournal(
+            f"is of version {said['version']}, and this command knows {VERSION}: end the batch with the other release"
+        )
     terms = {**said["terms"], "ignored_columns": tuple(said["terms"]["ignored_columns"])}
     created = int(said["created_at_ms"])
     return Facts(str(said["batch_id"]), created, Terms(**terms), seen_at_ms=created)

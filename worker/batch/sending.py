@@ -15,6 +15,11 @@ from worker.batch.result_lines import Written, failed, refused
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 """The code of a line whose job was sent so long ago that Redis may have forgotten how it ended."""
 
+_UNKNOWN: Final = (
+    "The job was sent long ago, and how it ended is no longer known: it was not run again. "
+    "Send it in a new batch if it is worth that."
+)
+
 _LINES_AT_ONCE: Final = 250
 _BYTES_AT_ONCE: Final = 4 << 20
 
@@ -63,13 +68,20 @@ class Sender:
             self._send(chunk.planned)
         return bool(chunk.planned or chunk.ended)
 
-    def show_life(self, at_ms: int) -> None:
-        """Write down that the batch is being worked on, once that cannot hide how old its sent jobs are."""
-        if not self.is_stale or self._has_read_on():
-            self.journal.will_send(self._mark, at_ms)
+    def show_life(self) -> None:
+        """Write down that the batch is being worked on."""
+        self._write_mark(self.post.now_ms())
 
-    def _has_read_on(self) -> bool:
-        return self.exhausted or self._read > self.facts.sent
+    def _write_mark(self, at_ms: int) -> None:
+        # A newer time would hide from the next run how old the jobs are that this one has yet to deal with.
+        self.journal.will_send(self._mark, self.facts.seen_at_ms if self._has_old_jobs() else at_ms)
+
+    def _has_old_jobs(self) -> bool:
+        if not self.is_stale:
+            return False
+        oldest = self.progress.window.oldest
+        has_read_on = self.exhausted or self._read > self.facts.sent
+        return not has_read_on or (oldest is not None and oldest <= self.facts.sent)
 
     def _read_chunk(self) -> Chunk:
         chunk = Chunk()
@@ -104,7 +116,7 @@ class Sender:
         first = [each for each in planned if each.line.number > self.facts.sent]
         if highest > self._mark:
             self._mark = highest
-            self.journal.will_send(highest, at_ms)
+            self._write_mark(at_ms)
         if again or first:
             self.post.send([each.job for each in (*again, *first)], token=self.facts.batch_id, at_ms=at_ms)
 
@@ -119,6 +131,3 @@ class Sender:
             return traceless
         self.progress.end([failed(each.line, OUTCOME_UNKNOWN, _UNKNOWN) for each in traceless])
         return []
-
-
-_UNKNOWN: Final = "The job was sent long ago, and how it ended is no longer known: it was not run again. Send it in a new batch if it is worth that."

@@ -37,6 +37,11 @@ class Window:
     def __len__(self) -> int:
         return len(self._asked) + len(self._held)
 
+    @property
+    def oldest(self) -> int | None:
+        """Return the lowest line number that is neither written nor to be written at once, None where there is none."""
+        return next(iter(self._turns if self._keep_order else self._asked), None)
+
     def enter(self, line: Line) -> None:
         """Take a line in; in the order of the input."""
         if isinstance(line, Asked):
