@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import gevent
 import pytest
 
 from tasks.errors import ContractMismatch, JobError, ModelNotReady, RuntimeUnavailable
@@ -28,6 +29,7 @@ class FakeServer:
     statistics_fail: JobError | None = None
     asked: Counter[str] = field(default_factory=Counter)
     now: float = 0.0
+    slow: bool = False
 
     def index(self) -> Iterable[IndexEntry]:
         """Give a row for each version."""
@@ -45,6 +47,8 @@ class FakeServer:
         """Give a model without tensors."""
         self.asked["describe"] += 1
         self.asked["metadata"] += versions is None
+        if self.slow:
+            gevent.sleep(0.001)
         if not self.is_model_ready(model) or (model.version and model.version not in self.rows[model.name]):
             raise ModelNotReady
         return ModelDescription(model.name, versions or ("asked",), (), (), decoupled=False, complete=True)
@@ -143,6 +147,30 @@ class TestCatalog:
         catalog.forget(FEW[0])
         catalog.describe_for_a_look(FEW[0])
         assert server.asked["describe"] == 4
+
+    def test_looks_at_once_ask_once(self) -> None:
+        """Whoever comes while one asks has what that one gets, a failure too; it waits for no one who was killed."""
+        server = FakeServer(slow=True)
+        catalog = server.catalog(FEW)
+
+        def look() -> object:
+            try:
+                return catalog.describe_for_a_look(FEW[0]).name
+            except JobError as error:
+                return type(error)
+
+        looks = [gevent.spawn(look) for _ in range(5)]
+        assert [greenlet.get() for greenlet in looks] == ["m00"] * 5
+        assert server.asked["describe"] == 1
+        catalog.forget(FEW[0])
+        server.rows.clear()
+        looks = [gevent.spawn(look) for _ in range(5)]
+        assert [greenlet.get() for greenlet in looks] == [ModelNotReady] * 5
+        assert server.asked["describe"] == 2
+        looks = [gevent.spawn(look) for _ in range(2)]
+        gevent.sleep(0)
+        looks[0].kill()
+        assert looks[1].get() is RuntimeUnavailable
 
     def test_the_index_saves_asking_for_versions(self) -> None:
         """Of many models each is described by its configuration alone."""

@@ -142,6 +142,8 @@ class TritonInference:
     def changed(self) -> frozenset[str]:
         """Return the public names whose models may have changed since this was asked the last time."""
         paths = self._changes.since_last_time()
+        for path in paths:
+            self._catalog.forget(path)  # What a look has learnt before would hide it from the next.
         return frozenset(name for name, path in self._paths.items() if path in paths)
 
     def describe(self, model_name: str, model_version: str | None = None) -> ModelDescription:

@@ -6,6 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import gevent
+from gevent.event import AsyncResult
+
 from tasks.errors import ContractMismatch, JobError, ModelNotReady, RuntimeUnavailable
 from worker.triton.description import ModelDescription
 from worker.triton.failures import Refused
@@ -76,6 +79,7 @@ class Catalog:
         self._index: _Learnt | None = None
         self._closed_until = -1.0
         self._described: dict[ModelPath, tuple[float, ModelDescription]] = {}
+        self._asking: dict[tuple[int, ModelPath], AsyncResult[ModelDescription]] = {}
 
     def is_ready(self, model: ModelPath) -> bool:
         """Tell whether a model is loaded, by the index of all of them where there are many."""
@@ -127,8 +131,24 @@ class Catalog:
         return described[1]
 
     def describe_for_a_look(self, model: ModelPath) -> ModelDescription:
-        """Do the same, or return what another look has just learnt: a model may stand behind hundreds of names."""
-        return self.describe(model, _DESCRIPTION_SECONDS)
+        """Do the same, or return what another look has just learnt or is learning: a model may stand behind hundreds of names."""
+        # A greenlet can wait for another of its own thread only.
+        key = (id(gevent.get_hub()), model)
+        asking = self._asking.get(key)
+        if asking is not None and (learnt := asking.get()) is not None:
+            return learnt
+        asking = self._asking[key] = AsyncResult()
+        try:
+            described = self.describe(model, _DESCRIPTION_SECONDS)
+            asking.set(described)
+            return described
+        except JobError as error:
+            asking.set_exception(error)
+            raise
+        finally:
+            del self._asking[key]
+            if not asking.ready():  # Whoever asked was killed over it.
+                asking.set_exception(RuntimeUnavailable())
 
     def forget(self, model: ModelPath) -> None:
         """Learn that a model is not what it was described as."""
