@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from worker.batch.counts import Counts
@@ -54,7 +55,7 @@ class BatchScreen:
         if counts.written:
             self.note(f"{counts.written:,} of {total:,} lines are written already")
         if self._draws:
-            self._bar = Progress(*_columns(), console=self._console)
+            self._bar = Progress(*_columns(), console=self._console, expand=True)
             self._bar.add_task("", total=total, completed=counts.written, said="")
             self._bar.start()
 
@@ -65,7 +66,7 @@ class BatchScreen:
         elif self._writes and time.monotonic() - self._line_at >= LINE_EVERY_SECONDS:
             self._line_at = time.monotonic()
             self.note(
-                f"{counts.written:,} of {self._total:,} lines, {self._per_second(counts.written - self._written_before):,.0f}/s{_said(counts)}"
+                f"{counts.written:,} of {self._total:,} lines, {self._per_second(counts.written - self._written_before):,.0f}/s · {_said(counts)}"
             )
 
     def note(self, text: str) -> None:
@@ -131,11 +132,15 @@ class _Rate(ProgressColumn):
 
 def _columns() -> tuple[ProgressColumn, ...]:
     numbers = TextColumn("{task.completed:,.0f}/{task.total:,.0f}", markup=False)
-    return (BarColumn(), numbers, _Rate(), TextColumn("{task.fields[said]}", markup=False), TimeRemainingColumn())
+    # Where a line is too short for all of it, this one is cut.
+    said = TextColumn(
+        "{task.fields[said]}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    return (BarColumn(bar_width=16), numbers, _Rate(), TimeRemainingColumn(), said)
 
 
 def _said(counts: Counts) -> str:
-    return f" · {counts.total_tokens:,} tokens · {counts.failed:,} failed{_codes(counts)}"
+    return f"{counts.total_tokens:,} tokens · {counts.failed:,} failed{_codes(counts)}"
 
 
 def _codes(counts: Counts) -> str:
