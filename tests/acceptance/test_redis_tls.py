@@ -36,24 +36,13 @@ class Safe:
         }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "before the embedded server",
-        pytest.param(
-            "by the server itself",
-            marks=pytest.mark.skipif(
-                SYSTEM_SERVER is None, reason="no redis-server is installed, as by apt-get install redis-server"
-            ),
-        ),
-    ],
-)
-def safe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Safe]:
-    """One for the module, with TLS ended as the parameter says."""
+@pytest.fixture(scope="module")
+def safe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Safe]:
+    """One for the module: the system's server, which speaks TLS itself, or else the embedded one behind an end of TLS."""
     directory = tmp_path_factory.mktemp("tls")
     certificates = Certificates(directory)
     with ExitStack() as stack:
-        if "itself" in request.param:
+        if SYSTEM_SERVER is not None:
             server = TlsServer(certificates)
             guarded = stack.enter_context(guarded_valkey(directory, server, server.unknown_rights()))
             yield Safe(guarded, server.tls_port, certificates)
