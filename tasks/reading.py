@@ -1,7 +1,5 @@
 """From a queue's bytes to a job, a rejected job or a dead letter. Pure, and total: nothing is raised."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,11 +9,11 @@ import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.errors import InvalidJob, JobError, ModelNotSupported, StreamingNotSupported
+from tasks.fingerprint import fingerprint
 from tasks.job import GenerateJob, JobId, Label, Metadata, PublicName
 from tasks.tensor_limits import TensorLimits
 from tasks.tensors import InputParameters, InputTensor, Job, OutputParameters, TensorJob
 
-_NOT_OF_THE_CONTENT: Final = frozenset({"enqueued_at", "traceparent", "metadata"})
 _MOST_SHOWN: Final = 5
 _SHOWN: Final = frozenset(GenerateJob.model_fields) | frozenset(
     (
@@ -32,9 +30,6 @@ _TENSORS: Final = frozenset({"inputs", "outputs"})
 _WITHIN_TENSORS: Final = frozenset(
     field for part in (InputTensor, InputParameters, OutputParameters) for field in part.model_fields
 )
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
-"""What was read from JSON holds no circle."""
-
 _JOB_ID: Final = TypeAdapter(JobId)
 _PUBLIC_NAME: Final = TypeAdapter(PublicName)
 _LABEL: Final = TypeAdapter(Label)
@@ -124,21 +119,6 @@ def read_job(
         return ValidJob(_validated(content, queue_model, limits), identity)
     except JobError as error:
         return RejectedJob(identity, error)
-
-
-def fingerprint(content: dict[str, Any]) -> str:
-    """Return what tells a job sent again from another job under its id: 32 hex digits of its content."""
-    kept = {name: value for name, value in content.items() if name not in _NOT_OF_THE_CONTENT}
-    return hashlib.sha256(_CANONICAL.encode(kept).encode()).hexdigest()[:32]
-
-
-def fingerprint_of(raw: bytes) -> str | None:
-    """Return the fingerprint of a job's bytes, None where they are no JSON object."""
-    try:
-        content = pydantic_core.from_json(raw, allow_inf_nan=False)
-    except ValueError:
-        return None
-    return fingerprint(content) if isinstance(content, dict) else None
 
 
 def _identity(content: dict[str, Any], queue_model: str) -> JobIdentity:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tasks.delivery import DeadLetter, Delivery, Outcome, Standing
+from tasks.fingerprint import fingerprint_of
 from tasks.generate import Clock
-from tasks.reading import NotAJob, fingerprint_of
+from tasks.reading import NotAJob
 from worker.clock import RedisClock
 from worker.envelope import Readable, read_envelope
 from worker.exchange import Claim, Known, Open

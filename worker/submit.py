@@ -11,7 +11,7 @@ from typing import Any, Final
 import redis
 
 from tasks import rfc3339
-from tasks.reading import fingerprint
+from tasks.fingerprint import fingerprint
 from tasks.tensor_result import Result
 from tasks.tensor_result import read_result as result_from
 from tasks.tensors import Job

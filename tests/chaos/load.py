@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from tasks.errors import ErrorCode
+from tasks.fingerprint import fingerprint
 from tasks.job import TASK_NAME
-from tasks.reading import fingerprint
 from tests.garbage import GARBAGE
 from tests.jobs import MODEL
 from worker.keys import PRIORITIES

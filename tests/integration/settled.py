@@ -5,8 +5,8 @@ from typing import Any
 
 import redis
 
+from tasks.fingerprint import fingerprint
 from tasks.job import GenerateJob
-from tasks.reading import fingerprint
 from tasks.result import GenerateResult
 from worker.keys import Keys
 from worker.submit import encode

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import redis
 
-from tasks.reading import fingerprint
+from tasks.fingerprint import fingerprint
 from tasks.tensor_result import read_result
 from tasks.tensors import TensorJob
 from tests.integration.command import lines, objects, run

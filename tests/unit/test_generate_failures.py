@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tasks import errors
 from tasks.delivery import DeadLetter, Duplicate, Retry, Return, Settlement, Standing
 from tasks.errors import ErrorCode, JobError
+from tasks.fingerprint import fingerprint_of
 from tasks.generate import Generation, generate
-from tasks.reading import fingerprint_of
 from tasks.result import Attempt, AttemptCode, GenerateResult
 from tasks.retry import RetryPolicy
 from tests.fakes import FakeInference

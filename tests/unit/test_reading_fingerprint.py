@@ -1,5 +1,6 @@
 """The fingerprint: what tells a job sent again from another job under its id."""
 
+import hashlib
 import json
 import random
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.reading import RejectedJob, ValidJob, fingerprint, read_job
+from tasks.fingerprint import fingerprint
+from tasks.reading import RejectedJob, ValidJob, read_job
 from tests.jobs import LEFT_OUT, LIMITS, MAX_JOB_BYTES, MODEL, TRACEPARENT, changed, full_job_content, job_json
 
 WHAT_MAY_DIFFER = {
@@ -77,6 +79,21 @@ def test_different_prompts_differ(prompts: list[str]) -> None:
     """Byte for byte."""
     one, other = (fingerprint(full_job_content(prompt=prompt)) for prompt in prompts)
     assert one != other
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=5), st.text(alphabet=st.characters(max_codepoint=0x90)))
+def test_it_is_the_digest_of_the_content_as_plain_json(content: dict[str, Any], prompt: str) -> None:
+    """Whatever a later version does to be quick: names in order, no spaces, all but printable ASCII escaped."""
+    content = {**content, "prompt": prompt}
+    plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert fingerprint(content) == hashlib.sha256(plain.encode()).hexdigest()[:32]
 
 
 def test_it_is_the_same_on_every_worker() -> None:

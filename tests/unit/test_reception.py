@@ -8,8 +8,9 @@ import pytest
 
 from tasks.delivery import DeadLetter, Delivery, Duplicate, Outcome, Settlement, Standing
 from tasks.errors import DeliveryLimitExceeded, JobCancelled, JobExpired
+from tasks.fingerprint import fingerprint_of
 from tasks.generate import end_unstarted
-from tasks.reading import DeadLetterReason, fingerprint_of
+from tasks.reading import DeadLetterReason
 from tasks.result import AttemptCode
 from tests.committer_contract import KEYS
 from tests.fakes import FakeClock, FakeInference

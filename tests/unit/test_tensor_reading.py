@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from tasks import schemas
 from tasks.errors import ErrorCode
-from tasks.reading import ModelLimits, RejectedJob, ValidJob, fingerprint, read_job
+from tasks.fingerprint import fingerprint
+from tasks.reading import ModelLimits, RejectedJob, ValidJob, read_job
 from tasks.tensor_limits import TensorLimits
 from tasks.tensors import TensorJob
 from tests.jobs import LEFT_OUT, MAX_JOB_BYTES, MODEL, full_job_content, job_json
