@@ -131,17 +131,6 @@ class Circuits:
             self.gate.let_go(model, watched=now.state is State.HALF_OPEN)
 
 
-@dataclass(frozen=True, slots=True)
-class Untimed:
-    """Tells circuits of deliveries of which no more is known than their model and error."""
-
-    circuits: Circuits
-
-    def observe(self, model: str, error: JobError | None) -> None:
-        """Learn how a delivery ended just now."""
-        self.circuits.observe(Observation(model, self.circuits.redis_clock.now_ms(), error))
-
-
 def _goes_round(circuit: Circuit) -> bool:
     """Tell whether jobs that never run would be claimed and put back for ever: no circuit opens for them, or not soon."""
     return circuit.state is State.CLOSED and (circuit.forced or circuit.row.total >= _UNAVAILABLE_IN_A_ROW)

@@ -20,7 +20,7 @@ from worker.circuit import Circuit, CircuitTerms, Look, State, after_look, force
 from worker.circuit_copy import CircuitCopy
 from worker.circuit_store import CircuitStore, Stored
 from worker.circuit_sync import CircuitSync
-from worker.circuits import Circuits, Untimed
+from worker.circuits import Circuits
 from worker.clock import RedisClock
 from worker.gate import ModelGate, Standing
 from worker.keys import Keys
@@ -181,12 +181,6 @@ class TestOpening:
     def test_a_model_that_is_none_of_ours_is_ignored(self) -> None:
         """Such as that of a queue opened by hand."""
         Bench().observe(ModelCrashed(), "acme/none")
-
-    def test_an_intake_that_knows_less_is_served(self) -> None:
-        """Model and error are enough."""
-        bench = Bench()
-        Untimed(bench.circuits).observe(A, ModelCrashed())
-        assert bench.open() == OTHER_OPEN
 
 
 class TestRecovery:
