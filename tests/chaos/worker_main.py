@@ -21,12 +21,13 @@ def main(config: Path, options: dict[str, str]) -> int:
     from tests.chaos.mutations import mutate
     from worker.cli.targets import worker_settings
     from worker.runtime import Runtime
+    from worker.tracing.wanted import TracesWanted
 
     if "--mutation" in options:
         mutate(options["--mutation"])
 
-    def armed(settings: Settings) -> Runtime:
-        runtime = Runtime(settings)
+    def armed(settings: Settings, traces: TracesWanted) -> Runtime:
+        runtime = Runtime(settings, traces)
         if "--failpoint" in options:
             arm(runtime, options["--failpoint"])
         return runtime
