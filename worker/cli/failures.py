@@ -74,8 +74,9 @@ def redis_failure(error: Exception, address: str) -> Failure:
         case redis.BusyLoadingError():
             return Unreachable(f"Redis at {address} is still loading its data: try again when it has started")
         case redis.ConnectionError() | redis.TimeoutError():
+            tls = ", see that it speaks TLS at this port" if address.startswith("rediss") else ""
             return Unreachable(
-                f"Redis at {address} cannot be reached ({_cause(error)}): start it, or name another with --redis-url or --config"
+                f"Redis at {address} cannot be reached ({_cause(error)}): start it{tls}, or name another with --redis-url or --config"
             )
         case _:
             said = str(error).partition(" ")[0] or type(error).__name__
