@@ -8,7 +8,7 @@ from typing import Any, Final
 import gevent
 import pytest
 
-from tests import ensembles
+from benchmarks import ensembles
 from tests.inferences import all_at_once, infer, settings_for
 from tests.triton_http import call, load, unload
 from tests.waiting import wait_until

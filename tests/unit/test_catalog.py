@@ -30,6 +30,7 @@ class FakeServer:
     asked: Counter[str] = field(default_factory=Counter)
     now: float = 0.0
     slow: bool = False
+    decoupled: set[str] = field(default_factory=set)
 
     def index(self) -> Iterable[IndexEntry]:
         """Give a row for each version."""
@@ -51,7 +52,8 @@ class FakeServer:
             gevent.sleep(0.001)
         if not self.is_model_ready(model) or (model.version and model.version not in self.rows[model.name]):
             raise ModelNotReady
-        return ModelDescription(model.name, versions or ("asked",), (), (), decoupled=False, complete=True)
+        decoupled = model.name in self.decoupled
+        return ModelDescription(model.name, versions or ("asked",), (), (), decoupled=decoupled, complete=True)
 
     def versions(self, model_name: str) -> tuple[str, ...]:
         """Give those that are ready."""
@@ -101,6 +103,18 @@ class TestCatalog:
         catalog = server.catalog(MANY[:FEW_MODELS])
         assert catalog.is_ready(MANY[0])
         assert server.asked == {"ready": 1}
+
+    def test_names_of_one_model_share_its_readiness(self) -> None:
+        """For the same moment; a model of one name is asked for each time."""
+        server = FakeServer()
+        catalog = server.catalog([FEW[0], FEW[0], FEW[1]])
+        assert all(catalog.is_ready(FEW[0]) for _ in range(100))
+        assert server.asked == {"ready": 1}
+        server.now += 0.3
+        server.rows.clear()
+        assert not catalog.is_ready(FEW[0])
+        assert [catalog.is_ready(FEW[1]) for _ in range(3)] == [False] * 3
+        assert server.asked == {"ready": 5}
 
     def test_a_pinned_version_has_to_be_the_one_that_is_ready(self) -> None:
         """Any one will do where none is named."""
@@ -259,13 +273,31 @@ class TestChanges:
             found += ModelPath("m07") in changes.since_last_time()
         assert 0 < found <= 24 * 5 / LEAST_SECONDS_BETWEEN + 1
 
-    def test_models_that_were_never_used_are_looked_at_in_turns(self) -> None:
+    def test_models_that_were_never_used_are_described_in_turns(self) -> None:
         """Nothing else tells when they were loaded anew; a few each time, whatever their number."""
         server = FakeServer(used={model.name: Statistics() for model in MANY})
-        changes = Changes(server.catalog(), lambda: 0.0)
-        found = [changes.since_last_time() for _ in range(len(MANY) // UNUSED_AT_A_TIME)]
-        assert {len(each) for each in found} == {UNUSED_AT_A_TIME}
-        assert frozenset().union(*found) == frozenset(MANY)
+        catalog = server.catalog()
+        for model in MANY:
+            catalog.describe(model)
+        changes = Changes(catalog, lambda: 0.0)
+        server.asked.clear()
+        server.decoupled.add("m05")
+        turns = len(MANY) // UNUSED_AT_A_TIME
+        found = [changes.since_last_time() for _ in range(turns)]
+        assert [each for each in found if each] == [{ModelPath("m05")}]
+        assert server.asked["describe"] == len(MANY)
+        assert not any(changes.since_last_time() for _ in range(turns))
+
+    def test_a_model_that_cannot_be_described_any_more_is_found(self) -> None:
+        """A look will say why."""
+        server = FakeServer(used={}, index_fails=ContractMismatch())
+        catalog = server.catalog(FEW)
+        for model in FEW:
+            catalog.describe(model)
+        changes = Changes(catalog, lambda: 0.0)
+        assert changes.since_last_time() == frozenset()
+        server.rows.clear()
+        assert changes.since_last_time() == frozenset(FEW)
 
     def test_a_server_that_goes_away_is_told_once(self) -> None:
         """All models are to be looked at; then they are shut, and looked at anyhow."""
@@ -279,11 +311,16 @@ class TestChanges:
         server.index_fails = RuntimeUnavailable()
         assert changes.since_last_time() == frozenset(MANY)
 
-    def test_a_server_that_says_nothing_of_all_is_looked_at_in_turns(self) -> None:
-        """Where index and statistics are closed, a few models each time."""
+    def test_of_a_server_that_says_nothing_of_all_models_are_described_in_turns(self) -> None:
+        """Where index and statistics are closed, a few each time, used or not."""
         server = FakeServer(index_fails=ContractMismatch(), statistics_fail=ContractMismatch())
-        changes = Changes(server.catalog(), lambda: server.now)
+        catalog = server.catalog()
+        for model in MANY:
+            catalog.describe(model)
+        server.decoupled |= set(server.rows)
+        changes = Changes(catalog, lambda: server.now)
         found = [changes.since_last_time() for _ in range(len(MANY) // UNUSED_AT_A_TIME)]
+        assert {len(each) for each in found} == {UNUSED_AT_A_TIME}
         assert frozenset().union(*found) == frozenset(MANY)
 
     def test_statistics_of_a_few_models_are_asked_for_one_by_one(self) -> None:

@@ -1,6 +1,7 @@
 """What Triton says of all models of a worker, asked for once however many public names, or models, there are."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,12 +73,15 @@ class Catalog:
         models: Iterable[ModelPath],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take what makes a way to ask, for whichever thread asks."""
-        self.models = frozenset(models)
+        """Take what makes a way to ask, for whichever thread asks, and the model behind each public name."""
+        behind = Counter(models)
+        self.models = frozenset(behind)
+        self._of_many_names = {model for model, names in behind.items() if names > 1}
         self._server = server
         self._monotonic = monotonic
         self._index: _Learnt | None = None
         self._closed_until = -1.0
+        self._ready: dict[ModelPath, tuple[float, bool]] = {}
         self._described: dict[ModelPath, tuple[float, ModelDescription]] = {}
         self._asking: dict[tuple[int, ModelPath], AsyncResult[ModelDescription]] = {}
 
@@ -85,7 +89,12 @@ class Catalog:
         """Tell whether a model is loaded, by the index of all of them where there are many."""
         if _of_many(self.models) and (index := self.index(_INDEX_SECONDS)) is not None:
             return is_in(index, model)
-        return self._server().is_model_ready(model)
+        now = self._monotonic()
+        at, ready = self._ready.get(model, (-_INDEX_SECONDS, False))
+        if model not in self._of_many_names or now - at >= _INDEX_SECONDS:
+            ready = self._server().is_model_ready(model)
+            self._ready[model] = now, ready
+        return ready
 
     def _versions(self, model: ModelPath) -> tuple[str, ...] | None:
         """Return which versions of a model are loaded, None where the index does not say."""
@@ -149,6 +158,14 @@ class Catalog:
             del self._asking[key]
             if not asking.ready():  # Whoever asked was killed over it.
                 asking.set_exception(RuntimeUnavailable())
+
+    def is_as_described(self, model: ModelPath) -> bool:
+        """Tell whether a model is still what it was described as the last time, if it was."""
+        before = self._described.get(model)
+        try:
+            return before is None or self.describe(model) == before[1]
+        except JobError:
+            return False
 
     def forget(self, model: ModelPath) -> None:
         """Learn that a model is not what it was described as."""

@@ -12,7 +12,7 @@ from worker.triton.catalog import Catalog, is_in
 from worker.triton.server import IndexEntry, ModelPath, Statistics
 
 UNUSED_AT_A_TIME: Final = 2
-"""Models that nothing was run on since they were loaded: their statistics do not tell when that was, so a few are looked at each time."""
+"""Models that nothing was run on since they were loaded: their statistics do not tell when that was, so a few are described each time."""
 
 LEAST_SECONDS_BETWEEN: Final = 60.0
 """How often a model is taken for loaded anew at the most."""
@@ -44,7 +44,7 @@ class Changes:
         statistics = self._catalog.statistics()
         changed = self._by_index(rows) | self._by_statistics(statistics)
         self._rows, self._statistics = rows, statistics
-        return changed | self._next_unused(statistics)
+        return changed | self._of_the_next_unused(statistics)
 
     def _by_index(self, rows: Mapping[str, frozenset[IndexEntry]] | None) -> frozenset[ModelPath]:
         if rows is None:
@@ -76,12 +76,12 @@ class Changes:
             _log.info("triton_model.reloaded", triton_model=name)
         return frozenset(model for model in self._catalog.models if model.name in anew)
 
-    def _next_unused(self, statistics: Mapping[str, Statistics]) -> frozenset[ModelPath]:
+    def _of_the_next_unused(self, statistics: Mapping[str, Statistics]) -> frozenset[ModelPath]:
         if not self._unused:
             self._unused.extend(sorted(self._catalog.models, key=str))
-        found: set[ModelPath] = set()
-        while self._unused and len(found) < UNUSED_AT_A_TIME:
+        its_turn: list[ModelPath] = []
+        while self._unused and len(its_turn) < UNUSED_AT_A_TIME:
             model = self._unused.popleft()
             if statistics.get(model.name, Statistics()) == Statistics():
-                found.add(model)
-        return frozenset(found)
+                its_turn.append(model)
+        return frozenset(model for model in its_turn if not self._catalog.is_as_described(model))

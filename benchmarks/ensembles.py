@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conftest import MODELS
+from benchmarks.plan import ROOT
 
 STEP: Final = "text_generation"
 """The model of ``tests/models`` that each of them runs."""
@@ -27,7 +27,7 @@ def names(count: int) -> list[str]:
 
 def repository(folder: Path, count: int) -> Path:
     """Return a model repository with so many ensembles, and the model that they run."""
-    shutil.copytree(MODELS / STEP, folder / STEP, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests" / "models" / STEP, folder / STEP, ignore=shutil.ignore_patterns("__pycache__"))
     for name in names(count):
         (folder / name / "1").mkdir(parents=True)
         write(folder, name)
