@@ -24,6 +24,8 @@ TEMPLATE: Final = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endf
 BEHIND: Final[Mapping[str, Any]] = {
     "lease_seconds": 1,
     "concurrency": 32,
+    # A killed worker's slots stay taken for as long as its inferences may take; here they are in nobody's way.
+    "gpu_pool": {"max_concurrency": 256},
     **models(**{"model-1": {"model_name": "empty", "chat_template": TEMPLATE}}),
 }
 """Of the workers, and so of the command: a model that answers at once."""
