@@ -36,21 +36,23 @@ class Grown:
     soak: Soak | None = None
 
 
-def sheets(found: Grown) -> list[Sheet]:
-    """Return all tables that hold anything."""
-    every = [
-        _steps("Queue depth (empty model, prompts of 128 bytes)", "jobs waiting", found.depths),
-        _steps("Models of one worker, all of which have jobs (empty model)", "models", found.models),
-        *(
-            _steps(f"Workers on one queue, without Triton: an inference takes {ms:g} ms", "workers", measured)
+def sheets(found: Grown) -> dict[str, Sheet]:
+    """Return all tables that hold anything, by the names that docs/scaling.md has for them."""
+    every = {
+        "depth": _steps("Queue depth (empty model, prompts of 128 bytes)", "jobs waiting", found.depths),
+        "models": _steps("Models of one worker, all of which have jobs (empty model)", "models", found.models),
+        **{
+            f"workers-{ms:g}": _steps(
+                f"Workers on one queue, without Triton: an inference takes {ms:g} ms", "workers", measured
+            )
             for ms, measured in found.workers.items()
-        ),
-        _ceilings(found.workers),
-        _memory(found.memory),
-        _soak(found.soak),
-        of_targets(targets(found)),
-    ]
-    return [sheet for sheet in every if sheet.rows]
+        },
+        "ceiling": _ceilings(found.workers),
+        "memory": _memory(found.memory),
+        "soak": _soak(found.soak),
+        "targets": of_targets(targets(found)),
+    }
+    return {name: sheet for name, sheet in every.items() if sheet.rows}
 
 
 def targets(found: Grown) -> list[Target]:
