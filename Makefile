@@ -70,7 +70,7 @@ test-long: setup ## Run the outages and soaks that take longer
 	@$(BIN)/python -m pytest -m long tests
 
 .PHONY: bench
-bench: setup ## Measure the worker beside a direct loop, stock Celery and other queues, and write docs/benchmarks.md (most of an hour)
+bench: setup ## Measure the worker beside a direct loop, stock Celery and other queues, and write docs/benchmarks.md (about an hour)
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 .PHONY: scale

@@ -27,8 +27,8 @@ class Workload:
 EMPTY: Final = Workload(
     "empty", "empty", "a model that costs nothing: all that is left is the queue's cost", 9_000, 10.0
 )
-BATCH_8: Final = Workload("batch-8", "batched", "20 ms for each batch of up to 8", 500, 10.0)
-BATCH_64: Final = Workload("batch-64", "batched_64", "20 ms for each batch of up to 64", 4_000, 10.0)
+BATCH_8: Final = Workload("batch-8", "batched", "20 ms for each batch of up to 8", 500, 8.0)
+BATCH_64: Final = Workload("batch-64", "batched_64", "20 ms for each batch of up to 64", 4_000, 8.0)
 # Jobs finish in waves of half a second: a window that cuts through one errs by a part of its length.
 HALF_SECOND: Final = Workload("half-second", "half_second", "375 to 625 ms for each, any number at once", 200, 30.0)
 WORKLOADS: Final = (EMPTY, BATCH_8, BATCH_64, HALF_SECOND)
@@ -69,7 +69,7 @@ def _with_prompts(workload: Workload, kilobytes: int) -> Workload:
 SECTIONS: Final = (
     *(Section(one.name, f"{one.name}: {one.words}", one, _ALL) for one in WORKLOADS),
     *(
-        Section(f"{one.name}-always", f"{one.name}, with appendfsync always", one, Kind(_MAIN), "always")
+        Section(f"{one.name}-always", f"{one.name}, with appendfsync always", one, _FEW, "always")
         for one in (EMPTY, HALF_SECOND)
     ),
     *(
@@ -107,10 +107,10 @@ class Pace:
 
 FULL: Final = Pace(
     rounds=3,
-    rounds_of_others=2,
+    rounds_of_others=1,
     warm_seconds=1.5,
     longest_window_seconds=60.0,
-    longest_window_seconds_of_others=10.0,
+    longest_window_seconds_of_others=8.0,
     single_jobs=200,
     idle_seconds=20.0,
 )
