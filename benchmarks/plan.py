@@ -25,7 +25,7 @@ class Workload:
 
 
 EMPTY: Final = Workload(
-    "empty", "empty", "a model that costs nothing: all that is left is the queue's cost", 9_000, 10.0
+    "empty", "empty", "a model that costs nothing: all that is left is the queue's cost", 9_000, 8.0
 )
 BATCH_8: Final = Workload("batch-8", "batched", "20 ms for each batch of up to 8", 500, 8.0)
 BATCH_64: Final = Workload("batch-64", "batched_64", "20 ms for each batch of up to 64", 4_000, 8.0)
