@@ -169,9 +169,10 @@ class Settings(Section):
         Raises:
             KeyError: the name is not one of `supported_models`.
         """
-        if public_name not in self.supported_models:
+        own = self.models.get(public_name)  # its names are all in supported_models
+        if own is None and public_name not in self.supported_models:
             raise KeyError(public_name)
-        return self.models.get(public_name, self.runtime_config)
+        return own or self.runtime_config
 
     @model_validator(mode="wrap")
     @classmethod
