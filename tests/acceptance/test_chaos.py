@@ -37,7 +37,7 @@ def test_a_worker_that_is_killed_at_any_step_of_a_job_loses_none_and_settles_non
     """One worker after the other ends itself at each boundary: after the claim, around the inference, the settlement, the end."""
     failpoints = tuple(f"{name}:3" for name in FAILPOINTS)
     verdict = chaos(
-        Options(seed=11, seconds=12, jobs=240, workers=2, faults=frozenset(), lease_seconds=2, failpoints=failpoints)
+        Options(seed=11, seconds=16, jobs=320, workers=2, faults=frozenset(), lease_seconds=2, failpoints=failpoints)
     )
     assert_content(verdict)
     assert len(verdict.evidence.observed.exits) == len(failpoints) + 2

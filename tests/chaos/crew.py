@@ -20,7 +20,7 @@ from tests.chaos.producer import KEYS
 from worker.sandbox.kept import KeptProcess
 
 CONCURRENCY: Final = 6
-SLOTS: Final = 8
+SLOTS: Final = 10
 """What the workers share: fewer than all their greenlets, so that the limit is met."""
 TIMEOUT_SECONDS: Final = 4
 _DRAIN_SECONDS: Final = 1.0

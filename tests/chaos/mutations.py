@@ -175,11 +175,6 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         ),
         more=_LONG,
     ),
-    "slot-freed-with-its-holder": Mutation(
-        (Edit("claims", "if how ~= 'on' then redis.call('ZREM'", "if true then redis.call('ZREM'"),),
-        faults=_KILLS,
-        more=_LONG,
-    ),
     "result-kept-for-ever": Mutation((Edit("settle_if_claimed", ", 'EX', result_ttl)", ")"),)),
 }
 """By name."""
