@@ -1,4 +1,4 @@
-"""A way to Valkey that can lose a reply, at the one moment that matters: after the server has done what was asked."""
+"""A way to a server that can lose a reply, of Valkey's at the one moment that matters: after it has done what was asked."""
 
 import hashlib
 import select
@@ -54,19 +54,25 @@ class Trap:
 
 
 class Proxy:
-    """A context manager: forwards a port of loopback to a Redis, one thread a connection."""
+    """A context manager: forwards a port of loopback to a server, one thread a connection."""
 
-    def __init__(self, redis_url: str) -> None:
-        self._target = (str(urlsplit(redis_url).hostname), int(urlsplit(redis_url).port or 6379))
+    def __init__(self, server_url: str) -> None:
+        self._target = (str(urlsplit(server_url).hostname), int(urlsplit(server_url).port or 6379))
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._traps: list[Trap] = []
 
     @property
     def url(self) -> str:
-        """The address for a worker's configuration."""
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        """The address for a worker's configuration, of a Redis."""
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    @property
+    def http_url(self) -> str:
+        """The same, of a Triton."""
+        return f"http://127.0.0.1:{self._port}"
 
     def trap(self, script: str, word: str = "", *, delays_call: bool = False) -> Trap:
         """Hold the next reply to (or call of) a script of ``worker/lua`` that has to do with ``word``; catches once."""
@@ -80,6 +86,12 @@ class Proxy:
         for end in [*self._open]:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def refuse(self) -> None:
+        """Accept no more connections, as a server that is gone; those that are there stay."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def __enter__(self) -> Self:
         self._start(self._accept)

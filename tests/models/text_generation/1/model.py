@@ -1,6 +1,7 @@
 """Echoes the prompt with exact counts, and is the witness: it writes down every request that really reached it.
 
-``sleep=0.5 `` at the prompt's start delays that one answer by so many seconds, in no one else's way.
+``sleep=0.5 `` at the prompt's start delays that one answer by so many seconds, in no one else's way. A word ``spends=100`` in
+it makes the completion so many tokens long, whatever max_tokens is.
 """
 
 # ruff: noqa: ANN001, ANN201 - Triton hands over objects that have no types outside its own process
@@ -65,7 +66,7 @@ class TritonPythonModel:
         outputs = [
             pb_utils.Tensor("text_output", np.array([[f"echo: {prompt}".encode()]], dtype=np.object_)),
             pb_utils.Tensor("prompt_tokens", np.array([[max(1, len(prompt.split()))]], dtype=np.int32)),
-            pb_utils.Tensor("completion_tokens", np.array([[max_tokens]], dtype=np.int32)),
+            pb_utils.Tensor("completion_tokens", np.array([[spent_by(prompt, max_tokens)]], dtype=np.int32)),
             pb_utils.Tensor("finish_reason", np.array([[b"length"]], dtype=np.object_)),
         ]
         sender.send(
@@ -103,6 +104,14 @@ def sleep_of(prompt):
     """The seconds that the prompt asks to wait."""
     marker, _, _ = prompt.partition(" ")
     return float(marker.removeprefix("sleep=")) if marker.startswith("sleep=") else 0.0
+
+
+def spent_by(prompt, max_tokens):
+    """The length of the completion in tokens."""
+    if "spends=" not in prompt:
+        return max_tokens
+    words = (word.removeprefix("spends=") for word in prompt.split() if word.startswith("spends="))
+    return int(next(words, max_tokens))
 
 
 def options_of(request):
