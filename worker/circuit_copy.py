@@ -5,7 +5,6 @@ failures make it matter. So a healthy model costs no round trip.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from worker.circuit import Circuit, CircuitTerms, Look, State, after_calls, after_look
 from worker.circuit_calls import Call
@@ -22,7 +21,9 @@ class CircuitCopy:
         self._draw = draw
         self._stored = Stored()
         self._news: list[Call | Look] = []
-        self._unsaid: Call | None = None
+        self._unsaid = 0  # Successes; the latest began and ended at these times.
+        self._unsaid_started_ms = 0
+        self._unsaid_ended_ms = 0
         self._sent: Write | None = None
         self._sent_news = 0
 
@@ -33,13 +34,23 @@ class CircuitCopy:
 
     def observe(self, call: Call, now_ms: int) -> None:
         """Learn how a call ended."""
-        circuit = self.circuit
-        if circuit.state is State.CLOSED and not circuit.forced and call.is_plain_success:
-            self._unsaid = call if self._unsaid is None else self._both(self._unsaid, call)
-            self._say_what_matters(now_ms)
+        if call.is_plain_success:
+            self.succeed(call.started_ms, call.ended_ms, now_ms)
         elif not call.is_neutral:
             self._say(now_ms)
             self._take(call, now_ms)
+
+    def succeed(self, started_ms: int, ended_ms: int, now_ms: int) -> None:
+        """Learn of a success that was not slow: what nearly all calls are, and what is only counted of a healthy model."""
+        circuit = self.circuit
+        if circuit.state is not State.CLOSED or circuit.forced:
+            self._take(Call(started_ms, ended_ms), now_ms)
+            return
+        self._unsaid += 1
+        self._unsaid_started_ms = max(self._unsaid_started_ms, started_ms)
+        self._unsaid_ended_ms = max(self._unsaid_ended_ms, ended_ms)
+        if circuit.row.total:
+            self._say_what_matters(now_ms)
 
     def looked(self, look: Look, now_ms: int) -> None:
         """Learn what a look at the model gave."""
@@ -81,18 +92,18 @@ class CircuitCopy:
         if self.circuit.state is State.CLOSED and not self.circuit.forced:
             self._say_what_matters(now_ms)
         else:
-            self._unsaid = None
+            self._unsaid = 0
 
     def _say_what_matters(self, now_ms: int) -> None:
         """Tell of successes where there are failures before them that they end the row of."""
-        circuit, unsaid = self.circuit, self._unsaid
-        if unsaid is not None and circuit.row.total and unsaid.ended_ms >= circuit.failed_ms:
+        circuit = self.circuit
+        if self._unsaid and circuit.row.total and self._unsaid_ended_ms >= circuit.failed_ms:
             self._say(now_ms)
 
     def _say(self, now_ms: int) -> None:
-        unsaid, self._unsaid = self._unsaid, None
-        if unsaid is not None:
-            self._take(unsaid, now_ms)
+        if self._unsaid:
+            times, self._unsaid = min(self._unsaid, self._terms.window), 0
+            self._take(Call(self._unsaid_started_ms, self._unsaid_ended_ms, times=times), now_ms)
 
     def _take(self, event: Call | Look, now_ms: int) -> None:
         """Act on something new; what changes nothing is no news."""
@@ -103,8 +114,3 @@ class CircuitCopy:
         if circuit != self.circuit:
             self.circuit = circuit
             self._news.append(event)
-
-    def _both(self, earlier: Call, later: Call) -> Call:
-        times = min(earlier.times + later.times, self._terms.window)
-        ended_ms = max(earlier.ended_ms, later.ended_ms)
-        return replace(later, started_ms=max(earlier.started_ms, later.started_ms), ended_ms=ended_ms, times=times)

@@ -14,7 +14,7 @@ from worker.circuit_sync import CircuitSync
 from worker.clock import RedisClock
 from worker.gate import ModelGate
 from worker.looks import Looks
-from worker.observation import Observation, as_call
+from worker.observation import Observation, as_call, is_slow
 from worker.terms import circuit_terms
 from worker.triton.adapter import TritonInference
 
@@ -25,6 +25,8 @@ _UNAVAILABLE_IN_A_ROW: Final = 10
 """So often a model that cannot be reached is sent jobs where its circuit is configured to open later than that, or never."""
 
 _CODES: Final = {code.value: code for code in ErrorCode}
+
+_NEW: Final = Circuit()
 
 log = structlog.get_logger()
 
@@ -75,8 +77,12 @@ class Circuits:
             return
         copy = self._copy(seen.model)
         now_ms = self.redis_clock.now_ms()
+        if seen.error is None and not is_slow(seen, self.terms):
+            copy.succeed(seen.claimed_at_ms, now_ms, now_ms)
+            self._act(self.models[seen.model], _SUCCESS_WAITS_MS)
+            return
         copy.observe(as_call(seen, self.terms, now_ms), now_ms)
-        self._act(self.models[seen.model], 0.0 if seen.error is not None else _SUCCESS_WAITS_MS * self.draw())
+        self._act(self.models[seen.model])
         if isinstance(seen.error, RuntimeUnavailable) and _goes_round(copy.circuit):
             self.gate.pause(seen.model, seen.error)
 
@@ -94,7 +100,7 @@ class Circuits:
         """Learn how a look ended."""
         self.gate.looked_at(model, error)
         self._copy(model).looked(Look(error is None, model in self._away), self.redis_clock.now_ms())
-        self._act(self.models[model], 0.0)
+        self._act(self.models[model])
 
     def run(self) -> None:
         """Keep together with Redis until killed."""
@@ -102,20 +108,20 @@ class Circuits:
 
     def heard(self, model_name: str) -> None:
         """Act on what others have written."""
-        self._act(model_name, 0.0)
+        self._act(model_name)
 
     def _copy(self, model: str) -> CircuitCopy:
         return self.sync.copies[self.models[model]]
 
-    def _act(self, model_name: str, within_ms: float) -> None:
+    def _act(self, model_name: str, within_ms: float = 0.0) -> None:
         copy = self.sync.copies[model_name]
-        before, now = self._acted_on.get(model_name, Circuit()), copy.circuit
+        before, now = self._acted_on.get(model_name, _NEW), copy.circuit
         if now is before:
             return
         self._acted_on[model_name] = now
         changed = (before.state, before.forced, before.changed_ms) != (now.state, now.forced, now.changed_ms)
         if copy.has_news:
-            self.sync.tell(model_name, within_ms, at_once=changed)
+            self.sync.tell(model_name, within_ms * self.draw(), at_once=changed)
         if changed:
             _log_change(model_name, before, now)
             for model in (public for public, name in self.models.items() if name == model_name):

@@ -22,10 +22,15 @@ class Observation:
     inference_ms: int | None = None
 
 
+def is_slow(seen: Observation, terms: CircuitTerms) -> bool:
+    """Tell whether its inference took longer than configured."""
+    return terms.slow_call_ms is not None and (seen.inference_ms or 0) > terms.slow_call_ms
+
+
 def as_call(seen: Observation, terms: CircuitTerms, ended_ms: int) -> Call:
     """Return what an observation is to a circuit; a tenant becomes a digest, since the circuit stands in Redis."""
     error = seen.error
-    slow = terms.slow_call_ms is not None and (seen.inference_ms or 0) > terms.slow_call_ms
+    slow = is_slow(seen, terms)
     of_its_content = slow if error is None else error.content_may_cause_it
     return Call(
         seen.claimed_at_ms,

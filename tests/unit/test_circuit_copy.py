@@ -296,5 +296,5 @@ class Sharing(RuleBasedStateMachine):
         assert window.calls == min(1000, self.failed + len(self.copies) + self.succeeded)
 
 
-Sharing.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Sharing.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 test_no_call_is_lost_nor_counted_twice = Sharing.TestCase

@@ -203,5 +203,5 @@ def circuit_size(circuit: Circuit) -> int:
     return len(circuit.window.runs) + len(circuit.row.by_tenant) + len(circuit.texts)
 
 
-CircuitMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+CircuitMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 test_a_circuit_and_its_reference_agree = CircuitMachine.TestCase

@@ -144,6 +144,16 @@ class TestOpening:
         assert bench.open() == {A: False, B: True, OTHER: True}
         assert bench.state() is State.CLOSED
 
+    def test_slow_successes_open_it_too(self) -> None:
+        """Where it is configured what is slow."""
+        bench = Bench(CircuitTerms(slow_call_ms=100.0))
+        for inference_ms in [101] * 19 + [100]:
+            bench.circuits.observe(Observation(A, bench.now_ms, None, None, inference_ms))
+        assert bench.open() == ALL_OPEN
+        bench.circuits.observe(Observation(A, bench.now_ms, None, None, 101))
+        assert bench.open() == OTHER_OPEN
+        assert bench.circuit.reason == "slow_call"
+
     def test_a_dead_process_opens_at_once(self) -> None:
         """One is enough."""
         bench = Bench()
