@@ -28,6 +28,9 @@ local function next_list()
   return first, at - 1
 end
 
+-- A full server refuses this and so the whole beat, by which the worker is seen not to work; what comes after a first write it
+-- would let pass.
+redis.call('HSET', KEYS[1], 'heartbeat_at', now_text)
 local first, last = next_list()
 if whole then redis.call('DEL', KEYS[1]) end
 if last > first then redis.call('HSET', KEYS[1], unpack(ARGV, first, last)) end
