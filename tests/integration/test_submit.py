@@ -12,6 +12,7 @@ import redis
 
 from tasks.job import GenerateJob
 from tasks.reading import ModelLimits, ValidJob, read_job
+from tasks.result import GenerateResult
 from tests.integration.settled import settle, settled_as
 from worker.connections import redis_client
 from worker.keys import Keys
@@ -93,7 +94,7 @@ class TestWaitingForAResult:
                 settle(valkey, job())
 
         result = follow_result(valkey, KEYS, job(), now=lambda: 0.0, sleep=sleep, timeout=None)
-        assert result is not None
+        assert isinstance(result, GenerateResult)
         assert result.text == "Hello"
         assert len(naps) == 3
         assert naps == sorted(naps)

@@ -71,7 +71,7 @@ def report(model: ModelDescription | None = None, **fields: Any) -> ContractRepo
 def contract(model: ModelDescription | None = None, **fields: Any) -> ModelContract:
     """Compare what fits."""
     found = report(model, **fields)
-    assert found.contract is not None, str(found)
+    assert isinstance(found.contract, ModelContract), str(found)
     return found.contract
 
 
@@ -189,7 +189,7 @@ def test_metadata_does_not_tell_what_is_required() -> None:
     found = report(model)
     assert found.passed
     assert found.from_metadata
-    assert found.contract is not None
+    assert isinstance(found.contract, ModelContract)
     assert found.contract.prompt.shape_for(1) == (1, 1)
     assert mismatch(model, output_name="nope")[0] == "output_name"
 
@@ -300,7 +300,7 @@ def request(job: dict[str, Any], **fields: Any) -> Request:
     """The request that a job becomes."""
     config = configured(**fields)
     found = compare("acme/model-1", config, described())
-    assert found.contract is not None
+    assert isinstance(found.contract, ModelContract)
     return asked_model(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
 
 
@@ -322,7 +322,7 @@ def test_a_job_is_asked_with_what_the_contract_says() -> None:
     """Prompt and max_tokens in binary, the outputs by name, the request's own id, at the pinned version's path."""
     config = configured(model_version="3")
     found = compare("acme/model-1", config, described(versions=("3",)))
-    assert found.contract is not None
+    assert isinstance(found.contract, ModelContract)
     made = asked_model(config, found.contract).request(GenerateJob.model_validate(job_content()), "j-1/tag")
     assert made.path == "/v2/models/lab/versions/3/infer"
     content = sent(made)
@@ -387,7 +387,7 @@ def test_max_tokens_beyond_the_models_type_is_the_jobs_fault() -> None:
     """An INT8 takes no 128, and none is wrapped to -128."""
     config = configured()
     found = compare("m", config, described(inputs=changed_input("max_tokens", datatype="TYPE_INT8")))
-    assert found.contract is not None
+    assert isinstance(found.contract, ModelContract)
     with pytest.raises(InvalidJob, match="max_tokens is not from -128 to 127"):
         asked_model(config, found.contract).request(GenerateJob.model_validate(job_content(max_tokens=128)), "r")
 
@@ -475,7 +475,7 @@ def test_a_job_for_generate_is_one_json_object() -> None:
         options={"stop": "stop", "temperature": "temperature"},
     )
     found = compare("acme/model-1", config, described(versions=("3",)))
-    assert found.contract is not None
+    assert isinstance(found.contract, ModelContract)
     job = job_content(traceparent=TRACEPARENT, parameters={"stop": ["a"], "temperature": 1})
     made = asked_model(config, found.contract).request(GenerateJob.model_validate(job), "j-1/tag")
     assert made.path == "/v2/models/lab/versions/3/generate"
@@ -496,7 +496,7 @@ def test_only_what_is_left_open_changes_its_endpoint(transport: str, changes: bo
     """Where Triton's configuration could not be read, /infer says itself that a model is decoupled."""
     config = configured(transport=transport)
     found = compare("acme/model-1", config, described())
-    assert found.contract is not None
+    assert isinstance(found.contract, ModelContract)
     other = asked_model(config, found.contract).by_generate()
     assert (other is not None) is changes
     if other is not None:
