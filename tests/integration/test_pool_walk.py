@@ -147,6 +147,7 @@ class Walk:
                 self.limiter.active[model] = self.now_ms
         left = [model for model in request.open if model not in claimed.empty and model not in claimed.refused]
         assert not left or len(claimed.claims) >= request.wanted, f"jobs of {left} were left for no reason"
+
     def die(self, worker: Worker) -> None:
         """Let a worker be taken for dead: another run of it begins, with nothing in its hands."""
         self.bench.reap(worker.name, lease_of(self.bench, worker.name))
@@ -204,20 +205,17 @@ class Walk:
         return Need(model, len(job["prompt"]), job["max_tokens"])
 
 
-LIMITS: Final = (
-    {"max_concurrency": 4, "requests_per_minute": None, "tokens_per_minute": None},
-    {"max_concurrency": 8, "requests_per_minute": 10, "tokens_per_minute": None},
-    {"max_concurrency": 3, "requests_per_minute": 12, "tokens_per_minute": 1200},
-    {"max_concurrency": 50, "requests_per_minute": None, "tokens_per_minute": 900},
-)
+LIMITS: Final = ((4, None, None), (8, 10, None), (3, 12, 1200), (50, None, 900))
+"""Slots, requests and tokens a minute."""
 
 
-def walk(bench: RedisBench, seed: int, steps: int, limits: dict[str, int | None]) -> None:
+def walk(bench: RedisBench, seed: int, steps: int, limits: tuple[int, int | None, int | None]) -> None:
     """Take so many steps."""
-    fields = {name: "" if value is None else value for name, value in limits.items()}
+    slots, requests, tokens = limits
+    fields: Any = {"max_concurrency": slots, "requests_per_minute": requests or "", "tokens_per_minute": tokens or ""}
     bench.client.hset(KEYS.pool(POOL), mapping={**fields, "kept_slots": "{}"})
     bench.client.expire(KEYS.pool(POOL), 86_400)
-    walking = Walk(bench, Random(seed), Limiter(**limits, slot_ms=SLOT_MS))
+    walking = Walk(bench, Random(seed), Limiter(slots, requests, tokens, SLOT_MS))
     walking.limiter.level = walking.limiter.burst
     for _ in range(steps):
         walking.step()
@@ -226,7 +224,7 @@ def walk(bench: RedisBench, seed: int, steps: int, limits: dict[str, int | None]
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=["slots", "requests", "all", "tokens"])
-def test_nothing_is_granted_that_is_not_there(bench: RedisBench, limits: dict[str, int | None]) -> None:
+def test_nothing_is_granted_that_is_not_there(bench: RedisBench, limits: tuple[int, int | None, int | None]) -> None:
     """And what is refused is refused for a reason."""
     walk(bench, 1, 800, limits)
 
@@ -234,7 +232,7 @@ def test_nothing_is_granted_that_is_not_there(bench: RedisBench, limits: dict[st
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("limits", LIMITS, ids=["slots", "requests", "all", "tokens"])
-def test_nothing_is_granted_in_many_more_steps(bench: RedisBench, limits: dict[str, int | None]) -> None:
+def test_nothing_is_granted_in_many_more_steps(bench: RedisBench, limits: tuple[int, int | None, int | None]) -> None:
     """A hundred thousand in all."""
     for seed in range(25):
         walk(bench, seed, 1000, limits)
