@@ -66,7 +66,7 @@ def test_what_keeps_jobs_waiting_is_said_in_words(
         redis_url, AWAY, f"Triton at http://127.0.0.1:{port} is away: it cannot be reached, or refuses (w-2)"
     )
 
-    push_jobs(valkey, "runs", model=SERVED, prompt="sleep=4 work")
+    push_jobs(valkey, "runs", model=SERVED, prompt="sleep=6 work")
     wait_until(worker.claims, description="the job runs")
     push_jobs(valkey, "waits", model=SERVED)
     wait_for_words(redis_url, SERVED, "1 jobs in hand, as many as its concurrency lets it (w-1)")
