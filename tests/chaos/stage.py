@@ -89,7 +89,7 @@ class Stage:
                     line,
                     self.directory,
                     worker_settings(line.url, self.servers.triton.url, self.options.lease_seconds),
-                    [("--failpoint", one) for one in self.options.failpoints] if number == 0 else [],
+                    [("--failpoint", one) for one in self.options.failpoints[number :: self.options.workers]],
                     ("--mutation", self.options.mutation) if self.options.mutation else (),
                 )
                 stack.callback(member.close)
