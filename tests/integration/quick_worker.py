@@ -45,7 +45,7 @@ class QuickWorker:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            taken: Any = self._client.brpop(self._queues, timeout=0.05)  # type: ignore[arg-type]  # redis-py's takes fractions too
+            taken: Any = self._client.brpop(self._queues, timeout=0.05)
             if taken is None:
                 continue
             job = GenerateJob.model_validate_json(taken[1])
