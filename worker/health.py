@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from settings.runtime import RuntimeConfig
 from settings.schema import Settings
 from tasks.reading import ModelLimits
 from tasks.tensor_limits import TensorLimits
@@ -184,19 +185,20 @@ def declarations(settings: Settings, limits: Mapping[str, object]) -> dict[str, 
     ``limits`` is what the worker itself checks them by. The script that writes a declaration adds ``since``, when it was first
     written so.
     """
-    return {name: _declaration(settings.runtime_for(name).kind, its) for name, its in limits.items()}
+    return {name: _declaration(settings.runtime_for(name), its) for name, its in limits.items()}
 
 
-def _declaration(kind: str, limits: object) -> str:
+def _declaration(config: RuntimeConfig, limits: object) -> str:
     # Of tensors there is no prompt, and are no tokens.
     text = limits if isinstance(limits, ModelLimits) else None
     tensors = limits if isinstance(limits, TensorLimits) else None
     parameters = tensors.inference_parameters if tensors else text.parameters if text else None
     content = {
-        "kind": kind,
+        "kind": config.kind,
         "max_tokens_limit": text and text.max_tokens_limit,
         "max_prompt_bytes": text and text.max_prompt_bytes,
         "max_input_bytes": tensors and tensors.max_input_bytes,
         "parameters": None if parameters is None else sorted(parameters),
+        "chat_template": config.chat_template,
     }
     return json.dumps(content, separators=(",", ":")).removesuffix("}")

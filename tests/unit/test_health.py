@@ -240,6 +240,7 @@ def test_a_declaration_is_what_the_worker_checks_jobs_by(settings: Settings) -> 
             "max_prompt_bytes": 10,
             "max_input_bytes": None,
             "parameters": ["seed", "top_p"],
+            "chat_template": None,
         },
         "acme/model-2": {
             "kind": "text",
@@ -247,6 +248,7 @@ def test_a_declaration_is_what_the_worker_checks_jobs_by(settings: Settings) -> 
             "max_prompt_bytes": 20,
             "max_input_bytes": None,
             "parameters": None,
+            "chat_template": None,
         },
     }
 
@@ -268,7 +270,29 @@ def test_a_declaration_of_tensors_says_what_its_jobs_are_checked_by() -> None:
         "max_prompt_bytes": None,
         "max_input_bytes": 5,
         "parameters": ["a", "mode"],
+        "chat_template": None,
     }
+
+
+def test_a_declaration_has_the_chat_template() -> None:
+    """Whoever takes chat messages needs it, and may have no worker's configuration at hand."""
+    runtime_config = {
+        "model_name": "text_generation",
+        "output_name": "text_output",
+        "prompt_tokens_output_name": "prompt_tokens",
+        "completion_tokens_output_name": "completion_tokens",
+        "chat_template": "{{ messages }}",
+    }
+    settings = Settings.model_validate(
+        {
+            "worker_id": "triton-01",
+            "runtime_endpoint": "http://triton:8000",
+            "supported_models": ["acme/chat"],
+            "runtime_config": runtime_config,
+        }
+    )
+    (declared,) = declarations(settings, {"acme/chat": ModelLimits(max_prompt_bytes=10)}).values()
+    assert json.loads(declared + "}")["chat_template"] == "{{ messages }}"
 
 
 def test_a_beat_gathers_what_the_parts_say(settings: Settings) -> None:
