@@ -14,7 +14,6 @@ from pydantic_core import PydanticUndefined
 
 from settings.fields import Section, Shown
 from settings.presets import PRESETS
-from settings.refusals import NOT_YET, NotYet
 from settings.schema import Settings
 
 T = TypeVar("T")
@@ -83,7 +82,7 @@ password are never shown.
 
 def render_reference() -> str:
     """The whole page as Markdown, ending in one newline."""
-    return "\n".join([_INTRO, *_not_yet(), *_section(Settings, ""), *_presets()]).rstrip("\n") + "\n"
+    return "\n".join([_INTRO, *_section(Settings, ""), *_presets()]).rstrip("\n") + "\n"
 
 
 def _presets() -> Iterator[str]:
@@ -92,19 +91,6 @@ def _presets() -> Iterator[str]:
     yield "laid over each other entry by entry, and an entry that is written as null takes the preset's away.\n"
     for name, fields in PRESETS.items():
         yield f"`{name}`:\n\n```json runtime_config\n{json.dumps(fields, indent=2)}\n```\n"
-
-
-def _not_yet() -> Iterator[str]:
-    if NOT_YET:
-        yield "## Not in this version\n"
-        yield "These fields are known, and refused as not supported by this version:\n"
-        yield from (f"- {_not_yet_line(row)}" for row in NOT_YET)
-        yield ""
-
-
-def _not_yet_line(row: NotYet) -> str:
-    values = " or ".join(f"`{_json(value)}`" for value in row.values)
-    return f"`{row.field}`, any value" if not values else f"`{row.field}`, value {values}"
 
 
 def _section(section: type[Section], path: str) -> Iterator[str]:

@@ -33,6 +33,7 @@ key, after the namespace               type    lives                   written b
 ``pool:<name>:active``                 zset    1 day                   workers                    workers
 ``pool:<name>:waiting``                zset    1 hour                  workers                    workers
 ``pool:<name>:wants``                  hash    1 hour                  workers                    workers
+``pool:<name>:paces``                  hash    1 day after a shorter one workers                   workers
 ``pool:<name>:turn:<incarnation>``     string  1 minute                workers                    the worker that is called
 ``probes:<endpoint_id>:<model_name>``  zset    as its last slot        workers                    workers
 ``alone:<endpoint_id>:<model_name>``   string  1 day                   workers                    workers
@@ -187,6 +188,10 @@ class Keys:
     def pool_waiting(self, name: str) -> str:
         """Return the incarnations that wait for a pool's slots or requests, by since when (Redis' unix ms)."""
         return f"{self.namespace}:pool:{name}:waiting"
+
+    def pool_paces(self, name: str) -> str:
+        """Return the shortest times of the jobs of an adaptive pool: era and kind of job to ms."""
+        return f"{self.namespace}:pool:{name}:paces"
 
     def is_news(self, name: str) -> bool:
         """Tell whether a change of a key may end a wait that no push ends: a turn, a circuit, a pause."""

@@ -16,6 +16,7 @@ class PoolTerms:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     kept_slots: Mapping[str, int] = field(default_factory=dict)
+    adaptive: bool = False
 
     def limits(self) -> tuple[Argument, ...]:
         """Return what the scripts take where the pool has no limits yet."""

@@ -10,7 +10,7 @@ from worker.ledger_terms import PoolTerms
 from worker.redis_link import RedisLink
 from worker.scripts import Argument, Scripts
 
-_FIELDS: Final = ("max_concurrency", "requests_per_minute", "tokens_per_minute", "kept_slots")
+_FIELDS: Final = ("max_concurrency", "requests_per_minute", "tokens_per_minute", "kept_slots", "adaptive")
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ class Pool:
         """
         scripts, pool = Scripts(self.link, ["enter_pool"]), self.terms.name
         arguments: list[Argument] = [self.keys.prefix, self.worker_id, pool]
-        for name, value in zip(_FIELDS, self.terms.limits(), strict=True):
+        for name, value in zip(_FIELDS, (*self.terms.limits(), int(self.terms.adaptive)), strict=True):
             arguments += [name, value]
         (replaced,) = scripts.run([scripts.command("enter_pool", [self.keys.pool(pool)], arguments)])
         self.link.close()

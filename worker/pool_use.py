@@ -44,7 +44,7 @@ class PoolUse:
 
 def pool_use(name: str, fields: Mapping[str, str], slots: int, requests: int, now_ms: int) -> PoolUse:
     """Return a pool's use by the fields of its key, at Redis' unix ms ``now_ms``."""
-    level, most = _number(fields.get("level")), _whole(fields.get("max_concurrency"))
+    level, most = _level(fields, now_ms), _whole(fields.get("max_concurrency"))
     tokens_limit = _whole(fields.get("tokens_per_minute"))
     return PoolUse(
         name=name,
@@ -73,6 +73,12 @@ def answered(name: str, replies: tuple[Any, Any, Any], now_ms: int) -> PoolUse:
     raw, slots, requests = replies
     fields = {key.decode(): value.decode(errors="replace") for key, value in raw.items()}
     return pool_use(name, fields, slots, requests, now_ms)
+
+
+def _level(fields: Mapping[str, str], now_ms: int) -> float | None:
+    """Return the level; one that nobody has gone on with for a minute is none (worker/lua/level.lua)."""
+    until_ms = _number(fields.get("level_until_ms"))
+    return None if until_ms is not None and now_ms >= until_ms else _number(fields.get("level"))
 
 
 def _tokens(fields: Mapping[str, str], limit: int, now_ms: int) -> float:

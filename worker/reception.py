@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from tasks.delivery import DeadLetter, Delivery, Outcome, Standing
 from tasks.fingerprint import fingerprint_of
-from tasks.generate import Clock
+from tasks.generate import Clock, Ports, end_unstarted
 from tasks.reading import NotAJob
 from worker.clock import RedisClock
 from worker.envelope import Readable, read_envelope
@@ -31,6 +32,11 @@ class Reception:
     redis_clock: RedisClock
     max_job_bytes: int
     end_unstarted: Callable[[Delivery], Outcome | None]
+
+    @classmethod
+    def of(cls, ports: Ports, keys: Keys, clock: Clock, redis_clock: RedisClock) -> Self:
+        """Return what receives claims of jobs that are run with these ports."""
+        return cls(keys, clock, redis_clock, ports.max_job_bytes, lambda delivery: end_unstarted(delivery, ports))
 
     def receive(self, claim: Claim) -> Received:
         """Return what a claim is."""

@@ -13,7 +13,8 @@ from gevent.event import Event
 from settings.schema import Settings
 from tasks.delivery import Delivery, Outcome
 from tasks.errors import JobError
-from tasks.generate import end_unstarted, generate
+from tasks.generate import generate
+from worker.adapting import Adapting
 from worker.circuit_sync import CircuitSync
 from worker.circuits import Circuits
 from worker.clock import MonotonicClock, RedisClock
@@ -85,6 +86,7 @@ class Runtime:
         link, clocks = self._telemetry.link(), (self._clock, self._redis_clock)
         sync = CircuitSync.of(settings, self.keys, link, lambda: self._doorbell.client_id, clocks, self._draw)
         self._circuits = Circuits.of(settings, self._gate, self._inference, sync)
+        self._adapting = Adapting.of(settings, self.keys, self._telemetry.link(), self._clock, self._draw)
         self._doorbell = Doorbell(self._telemetry.link(), self.keys, self._ring, self._changed)
         self.intake = self._make_intake()
         self._recovery = Recovery(self._gate, self._circuits.look, self._looked_at, self.intake.wake)
@@ -121,7 +123,8 @@ class Runtime:
         self._telemetry.health = lambda: vitals.beat().fields
         watch = Watch(self._inference.changed, self._gate.is_open, self._recovery.look_now, self._draw)
         models = self._recovery.run, watch.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
-        parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *telling)
+        adapting = [] if self._adapting is None else [self._adapting.run]
+        parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *adapting, *telling)
         self._greenlets = [gevent.spawn(part) for part in parts]
         self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))
         for part in self._greenlets:
@@ -190,15 +193,12 @@ class Runtime:
         committer = Committer(
             link, ledger, self._doorbell, self._redis_clock, gevent.sleep, on_connected=lambda: self._ring(None)
         )
-        clocks, ports = (self._clock, self._redis_clock), self._ports
-        reception = Reception(
-            self.keys, *clocks, settings.max_job_bytes, lambda delivery: end_unstarted(delivery, ports)
-        )
+        reception = Reception.of(self._ports, self.keys, self._clock, self._redis_clock)
         return Intake(
             committer=self._telemetry.committer(committer),
             lookout=Lookout(self._circuits.admits, committer.is_told_of_pushes, shares),
             reception=reception,
-            gate=Observer(self._circuits),
+            gate=Observer(self._circuits, self._adapting),
             journal=self._journal,
             clock=self._clock,
             redis_clock=self._redis_clock,

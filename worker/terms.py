@@ -57,6 +57,7 @@ def pool_terms(settings: Settings) -> PoolTerms:
         pool.requests_per_minute,
         pool.tokens_per_minute,
         dict(pool.kept_slots),
+        pool.adaptive,
     )
 
 

@@ -37,6 +37,7 @@ KEYS = Keys("speedinfer")
         (KEYS.pool("gpu-a"), "speedinfer:pool:gpu-a"),
         (KEYS.pool_slots("gpu-a"), "speedinfer:pool:gpu-a:slots"),
         (KEYS.pool_grants("gpu-a"), "speedinfer:pool:gpu-a:grants"),
+        (KEYS.pool_paces("gpu-a"), "speedinfer:pool:gpu-a:paces"),
         (KEYS.prefix, "speedinfer:"),
         (Keys("{speedinfer}").jobs("m"), "{speedinfer}:jobs:m"),
     ],

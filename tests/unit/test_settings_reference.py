@@ -11,7 +11,6 @@ from settings.fields import Section
 from settings.load import settings_from
 from settings.problems import fields_of_section
 from settings.reference import render_reference
-from settings.refusals import NOT_YET
 from settings.schema import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -49,12 +48,3 @@ def test_the_examples_of_the_page_load() -> None:
     """What people copy from the page works."""
     examples = re.findall(r"```json\n(.*?)```", render_reference(), re.DOTALL)
     assert [settings_from(json.loads(example)).worker_id for example in examples] == ["triton-01", "triton-01"]
-
-
-@pytest.mark.parametrize("row", NOT_YET, ids=lambda row: row.field)
-def test_each_field_that_is_not_supported_yet_exists_and_is_on_the_page(row: object) -> None:
-    """A row that names no field would refuse nothing."""
-    field = getattr(row, "field", "")
-    section, _, name = field.rpartition(".")
-    assert name in fields_of_section((section,) if section else ())
-    assert f"- `{field}`, " in render_reference()

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from settings.digest import config_digest
 from settings.load import ConfigurationError, settings_from
-from settings.refusals import NOT_YET
 from settings.schema import Settings
 
 SEED: dict[str, Any] = {
@@ -221,28 +220,8 @@ def test_a_model_may_be_told_not_to_stream() -> None:
     assert runtime.constants == {"stream": False}
 
 
-NOT_SUPPORTED = {
-    "gpu_pool.requests_per_minute": 600,
-    "gpu_pool.tokens_per_minute": 1000,
-    "gpu_pool.adaptive": True,
-}
-
-
-@pytest.mark.parametrize("row", NOT_YET, ids=lambda row: row.field)
-def test_what_this_version_cannot_do_is_refused_not_ignored(row: Any) -> None:
-    """A field that is known but not honoured stops the worker, also as an override of one model."""
-    value = NOT_SUPPORTED[row.field]
-    ((field, _, reason),) = problems_of(with_(row.field.replace(".", " "), value))
-    assert field == row.field
-    assert reason.endswith("not supported by this version")
-    if row.field.startswith("runtime_config."):
-        name = row.field.removeprefix("runtime_config.")
-        ((field, _, _),) = problems_of(with_(f"models acme/model-1 {name}", value))
-        assert field == f"models.acme/model-1.{name}"
-
-
-def test_the_defaults_of_what_is_not_supported_may_be_written() -> None:
-    """A file that spells out a default that is honoured loads."""
+def test_defaults_may_be_written() -> None:
+    """A file that spells them out loads."""
     tree = with_("gpu_pool", {"adaptive": False, "requests_per_minute": None})
     tree["runtime_config"] |= {"kind": "text", "transport": "infer", "preset": None}
     assert settings_from(tree).runtime_config.transport == "infer"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from settings.refusals import NOT_YET
 from settings.schema import Settings
 from tasks import errors, schemas
 from tasks.entries import DeadLetterEntry, SettlementEntry
@@ -29,7 +28,6 @@ from worker.keys import PRIORITIES, Keys
 from worker.tally import Tally
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-contract.md").read_text(encoding="utf-8")
-NOT_IN_THIS_RELEASE = PAGE.partition("\n## Not in this release\n")[2]
 
 TABLES_OF_FIELDS: dict[str, tuple[str, type[Any]]] = {
     "Fields of a job": ("field", GenerateJob),
@@ -150,16 +148,14 @@ def keys_of_the_code() -> set[str]:
 
 
 def test_every_key_of_the_code_is_on_the_page() -> None:
-    """With its type and how long it lives; what the page has beyond them is not in this release."""
+    """With its type and how long it lives, and no other."""
     rows = rows_below("key")
     on_the_page = [named(row[0])[0].replace("\\|", "|") for row in rows]
     assert len(on_the_page) == len(set(on_the_page))
     assert all(row[1] for row in rows)
     priorities = "|".join(priority[-1] for priority in PRIORITIES if priority)
     expected = keys_of_the_code() | {rf"speedinfer:jobs:<model>\x06\x16<{priorities}>"}
-    assert expected - set(on_the_page) == set()
-    for beyond in set(on_the_page) - expected:
-        assert beyond in NOT_IN_THIS_RELEASE, f"{beyond} is neither in worker/keys.py nor under 'Not in this release'"
+    assert set(on_the_page) == expected
 
 
 def test_the_fields_of_a_workers_health_are_those_it_writes() -> None:
@@ -185,14 +181,6 @@ def test_the_fields_of_a_declaration_are_those_it_writes() -> None:
     (declared,) = declarations(configured, {MODEL: ANY_PARAMETER}).values()
     rows = rows_below("field of a declaration")
     assert [named(row[0])[0] for row in rows] == [*json.loads(declared + "}"), "since"]
-
-
-def test_what_is_refused_as_not_yet_there_is_on_the_page() -> None:
-    """Every field that the configuration knows and this release does not honour, with its values."""
-    for refused in NOT_YET:
-        assert f"`{refused.field}`" in NOT_IN_THIS_RELEASE
-        for value in refused.values:
-            assert value is True or str(value) in NOT_IN_THIS_RELEASE
 
 
 @pytest.mark.parametrize("example", blocks("json job"))

@@ -175,7 +175,7 @@ end
 
 if redis.call('HEXISTS', prefix .. 'pool:' .. pool, 'max_concurrency') == 0 then
   redis.call('HSET', prefix .. 'pool:' .. pool, 'max_concurrency', ARGV[15], 'requests_per_minute', ARGV[16],
-    'tokens_per_minute', ARGV[17], 'kept_slots', ARGV[18], 'adaptive', '0', 'set_by', worker_id, 'set_at', now_ms)
+    'tokens_per_minute', ARGV[17], 'kept_slots', ARGV[18], 'set_by', worker_id, 'set_at', now_ms)
   redis.call('EXPIRE', prefix .. 'pool:' .. pool, 86400)
 end
 

@@ -5,24 +5,30 @@
 -- ARGV[4..] field, value, …
 --
 -- Returns the limits that were replaced as field, value, …; nothing where there were none or they were the same. A repeat
--- finds its own.
+-- finds its own. A pool that becomes adaptive begins with its first level, before anything is claimed.
 
+local pool_hash = KEYS[1]
 local prefix, incarnation, pool = ARGV[1], ARGV[2], ARGV[3]
+local OFF = {adaptive = '0'} -- What a limit is that nobody has set yet; the others are ''.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local replaced = {}
 local is_there = redis.call('HEXISTS', KEYS[1], 'max_concurrency') == 1
 for i = 4, #ARGV, 2 do
-  local before = redis.call('HGET', KEYS[1], ARGV[i])
+  local before = redis.call('HGET', KEYS[1], ARGV[i]) or OFF[ARGV[i]] or ''
   if is_there and before ~= ARGV[i + 1] then
     replaced[#replaced + 1] = ARGV[i]
-    replaced[#replaced + 1] = before or ''
+    replaced[#replaced + 1] = before
   end
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
 end
 redis.call('HSET', KEYS[1], 'set_by', ARGV[2], 'set_at', string.format('%d', now_ms))
 redis.call('EXPIRE', KEYS[1], 86400)
+
+-- include level
+
+if redis.call('HGET', pool_hash, 'adaptive') == '1' then keep_level() else drop_level() end
 
 -- include pool
 

@@ -19,11 +19,14 @@ local pool_key = prefix .. 'pool:' .. pool
 local slots, grants, waiters = pool_key .. ':slots', pool_key .. ':grants', pool_key .. ':waiting'
 local active, wants = pool_key .. ':active', pool_key .. ':wants'
 
-local limits = redis.call('HMGET', pool_key, 'max_concurrency', 'level', 'requests_per_minute', 'tokens_per_minute',
-  'kept_slots')
-local limit = math.min(tonumber(limits[1]) or 1, tonumber(limits[2]) or math.huge)
-local requests_per_minute, tokens_per_minute = tonumber(limits[3]), tonumber(limits[4])
-local kept_by_model = cjson.decode(limits[5] or '{}')
+local limits = redis.call('HMGET', pool_key, 'max_concurrency', 'requests_per_minute', 'tokens_per_minute', 'kept_slots',
+  'level', 'level_until_ms')
+local limit = tonumber(limits[1]) or 1
+local requests_per_minute, tokens_per_minute = tonumber(limits[2]), tonumber(limits[3])
+local kept_by_model = cjson.decode(limits[4] or '{}')
+if tonumber(limits[5]) and now_ms < (tonumber(limits[6]) or math.huge) then
+  limit = math.max(1, math.min(limit, math.floor(tonumber(limits[5])))) -- An adaptive pool stands there (level.lua).
+end
 
 redis.call('ZREMRANGEBYSCORE', slots, '-inf', now_ms)
 local used, used_by = 0, {}

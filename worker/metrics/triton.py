@@ -76,9 +76,14 @@ class TritonMetrics:
             return None, "the answer is no metrics"
 
 
-def triton_metrics_of(settings: Settings, monotonic_ms: Callable[[], float]) -> TritonMetrics:
-    """Return those of a worker's Triton. The headers for inferences are not sent: they may be secrets, and this is another port."""
+def metrics_page(settings: Settings) -> tuple[Endpoint, str]:
+    """Return where a worker's Triton shows its metrics, and the path. The headers for inferences are not sent: they may be secrets."""
     url = urlsplit(settings.triton_metrics_url)
     base = Endpoint.of(settings.model_copy(update={"runtime_endpoint": settings.triton_metrics_url}))
-    endpoint = replace(base, base_path="", headers=())
-    return TritonMetrics(HttpClients(endpoint, 1), url.path or "/metrics", settings.pool_name, monotonic_ms)
+    return replace(base, base_path="", headers=()), url.path or "/metrics"
+
+
+def triton_metrics_of(settings: Settings, monotonic_ms: Callable[[], float]) -> TritonMetrics:
+    """Return those of a worker's Triton."""
+    endpoint, path = metrics_page(settings)
+    return TritonMetrics(HttpClients(endpoint, 1), path, settings.pool_name, monotonic_ms)
