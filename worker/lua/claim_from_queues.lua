@@ -224,7 +224,7 @@ for model = 1, open_models do
   if pauses[model] == 1 then refuse(model, 'paused', -1) else look_at_circuit(model) end
 end
 
-local taken_of, unread_of = {}, {}
+local taken_of, granted_of, unread_of = {}, {}, {}
 
 local function is_admitted(model)
   if refused[model] or (taken_of[model] or 0) >= tonumber(field(model, 2)) then return false end
@@ -261,6 +261,7 @@ end
 local function granted(model, claim, needed, prompt_bytes, alone_at)
   local lapse_ms = now_ms + field(model, 4)
   grant(field(model, 1), claim, lapse_ms)
+  granted_of[model] = true
   if needed > 0 then take_tokens(needed) end
   local probed = '-'
   if probes_left[field(model, 3)] then
@@ -374,7 +375,7 @@ for model = 1, models do
     is_active(field(model, 1))
     waits[#waits + 1] = field(model, 1)
   end
-  if taken_of[model] then is_active(field(model, 1)) end
+  if granted_of[model] then is_active(field(model, 1)) end
 end
 
 if #waits > 0 then wait_in_line(waits) elseif open_models > 0 then leave_the_line() end
