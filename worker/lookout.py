@@ -43,6 +43,7 @@ class Lookout:
     _sweep_at_ms: float = 0.0
     _retry_at_ms: float | None = None
     _refused: dict[str, Refusal] = field(default_factory=dict)
+    _asked: frozenset[str] = frozenset()
     _rests_until_ms: dict[str, float] = field(default_factory=dict)
     """Models that were refused: until when there is no use in asking only for their sake."""
 
@@ -108,6 +109,7 @@ class Lookout:
         if sweep:
             self._sweep_at_ms = now_ms + (SWEEP_MS if self.is_told_of_pushes() else UNTRACKED_SWEEP_MS)
         self._end_turn(opened[:1])
+        self._asked = frozenset(opened)
         self._rings_at_request = self._rings.copy()
         return ClaimRequest(
             number=next(self._numbers),
@@ -145,13 +147,13 @@ class Lookout:
         return at if self._retry_at_ms is None else min(at, self._retry_at_ms)
 
     def _learn_refusals(self, claimed: Claimed, now_ms: float) -> None:
-        for model in self._models:
+        for model in self._asked | claimed.empty:
             if model in claimed.refused and model not in claimed.empty:
                 refusal = claimed.refused[model]
                 self._refused[model] = refusal
                 again_ms = math.inf if refusal.ask_again_ms is None else now_ms + refusal.ask_again_ms
                 self._rests_until_ms[model] = again_ms
-            elif self._rests_until_ms.get(model, 0.0) <= now_ms or model in claimed.empty:
+            else:
                 self._refused.pop(model, None)
                 self._rests_until_ms.pop(model, None)
 

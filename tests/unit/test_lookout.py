@@ -273,6 +273,16 @@ class TestRefusals:
         table.lookout.ring(frozenset({B}))
         assert set(table.asked(11).open) == {A, B}
 
+    def test_who_is_granted_something_is_refused_no_more(self) -> None:
+        """Whoever it was asked for together with."""
+        table = Table()
+        self.refused(table, 10, Limit.CIRCUIT, None)
+        table.lookout.ring(frozenset({B}))
+        table.asked(11)
+        table.lookout.learn(Claimed(CLAIMED_AT_MS, None, frozenset({B}), frozenset(), ()), 11)
+        assert table.lookout.refusals() == {}
+        assert table.asked(12).open == (A,)
+
     def test_what_stood_in_the_way_can_be_told(self) -> None:
         """Until a job is granted, or there is none."""
         table = Table()
