@@ -11,6 +11,8 @@ BURST_SHARE = 1 / 6
 BORROWED_SHARE = 0.25
 TOKENS_PER_BYTE = 0.25
 LEARNED_SHARE = 0.2
+JUST_REFILLED = 1.0
+"""Tokens that come in while a call is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,15 @@ class Limiter:
         if self.tokens_per_minute is not None:
             level = self.tokens(now_ms)
             assert needed <= self.tokens_per_minute, "it could never fit"
-            assert level >= min(needed, self.burst) - 1e-6, "the tokens were not there"
+            assert level >= min(needed, self.burst) - JUST_REFILLED, "the tokens were not there"
             self.level, self.at_ms = level - needed, now_ms
         self.slots[claim] = (model, now_ms + self.slot_ms)
         self.grants[claim] = now_ms
         self.reserved[claim] = need, needed
 
-    def ended(self, claim: str, *, frees: bool, refunds: bool, spent: int = 0, prompt_tokens: int = 0) -> None:
+    def ended(
+        self, claim: str, now_ms: float, *, frees: bool, refunds: bool, spent: int = 0, prompt_tokens: int = 0
+    ) -> None:
         """Learn how a claim ended: whether its slot is free, whether it cost nothing, and what it spent."""
         need, needed = self.reserved.pop(claim)
         if frees:
@@ -107,7 +111,7 @@ class Limiter:
         if refunds:
             self.grants.pop(claim, None)
         if self.tokens_per_minute is not None and needed:
-            self.level += needed - spent
+            self.level, self.at_ms = self.tokens(now_ms) + needed - spent, now_ms
             if prompt_tokens and need.prompt_bytes:
                 before, true = self.per_byte.get(need.model), prompt_tokens / need.prompt_bytes
                 learned = true if before is None else before * (1 - LEARNED_SHARE) + true * LEARNED_SHARE
@@ -124,7 +128,7 @@ class Limiter:
                 return self.requests_left(now_ms) <= 0
             case Limit.TOKENS:
                 # Or another model waits for tokens, and is first.
-                return self.tokens(now_ms) < min(self.needed(need), self.burst) + 1 or others_wait
+                return self.tokens(now_ms) < min(self.needed(need), self.burst) + JUST_REFILLED or others_wait
             case Limit.TURN:
                 return others_wait
         return False

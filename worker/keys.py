@@ -32,6 +32,7 @@ key, after the namespace               type    lives                   written b
 ``pool:<name>:grants``                 zset    1 minute                workers                    workers, operators
 ``pool:<name>:active``                 zset    1 day                   workers                    workers
 ``pool:<name>:waiting``                zset    1 hour                  workers                    workers
+``pool:<name>:thirsty``                zset    1 hour                  workers                    workers
 ``pool:<name>:wants``                  hash    1 hour                  workers                    workers
 ``pool:<name>:paces``                  hash    1 day after a shorter one workers                   workers
 ``pool:<name>:turn:<incarnation>``     string  1 minute                workers                    the worker that is called
@@ -192,6 +193,10 @@ class Keys:
     def pool_paces(self, name: str) -> str:
         """Return the shortest times of the jobs of an adaptive pool: era and kind of job to ms."""
         return f"{self.namespace}:pool:{name}:paces"
+
+    def pool_thirsty(self, name: str) -> str:
+        """Return the incarnations that wait for a pool's tokens, by since when (Redis' unix ms)."""
+        return f"{self.namespace}:pool:{name}:thirsty"
 
     def is_news(self, name: str) -> bool:
         """Tell whether a change of a key may end a wait that no push ends: a turn, a circuit, a pause."""

@@ -158,7 +158,7 @@ class _Calls:
 
     def call_who_waits(self) -> list[Argument]:
         keys, pool = self.ledger.keys, self.ledger.terms.pool.name
-        own = [keys.pool_waiting(pool)]
+        own = [keys.pool_waiting(pool), keys.pool_thirsty(pool)]
         return self.ledger.scripts.command("call_if_room", own, [keys.prefix, self.incarnation, pool])
 
     def claim(self, claim: ClaimRequest) -> list[Argument]:

@@ -28,7 +28,7 @@ SLOT_MS: Final = 60_000
 IN_LINE: Final = frozenset({Limit.SLOTS, Limit.REQUESTS, Limit.TURN})
 JUST_NOW_MS: Final = 100
 """What lapses within this time may be there or not."""
-AGED: Final = ("slots", "grants", "waiting", "active")
+AGED: Final = ("slots", "grants", "waiting", "thirsty", "active")
 
 
 @dataclass
@@ -87,6 +87,7 @@ class Walk:
     def ends(self, worker: Worker) -> dict[str, Commit]:
         """Draw how some of a worker's jobs end; the limiter is told."""
         commits: dict[str, Commit] = {}
+        self.now_ms = redis_time_ms(self.client) + self.past_ms
         for one in self.random.sample(worker.claims, min(len(worker.claims), self.random.randint(0, 3))):
             worker.claims.remove(one)
             name = f"{worker.name}/{one.tag}"
@@ -100,16 +101,16 @@ class Walk:
                     commits[name] = replace(
                         settle(one), holds=one.known.holds, run=Run.OVER, spent=spent, prompt_tokens=prompt
                     )
-                    self.limiter.ended(name, frees=True, refunds=False, spent=spent, prompt_tokens=prompt)
+                    self.limiter.ended(name, self.now_ms, frees=True, refunds=False, spent=spent, prompt_tokens=prompt)
                 case "lost":
                     commits[name] = replace(settle(one), holds=one.known.holds, run=Run.ON)
-                    self.limiter.ended(name, frees=False, refunds=False)
+                    self.limiter.ended(name, self.now_ms, frees=False, refunds=False)
                 case "unstarted":
                     commits[name] = Return(one.tag)
-                    self.limiter.ended(name, frees=True, refunds=True)
+                    self.limiter.ended(name, self.now_ms, frees=True, refunds=True)
                 case _:
                     commits[name] = Return(one.tag, attempt().model_dump_json())
-                    self.limiter.ended(name, frees=False, refunds=False)
+                    self.limiter.ended(name, self.now_ms, frees=False, refunds=False)
         return commits
 
     def exchange(self, worker: Worker, commits: Any, *, claims: bool) -> None:
@@ -150,10 +151,11 @@ class Walk:
 
     def die(self, worker: Worker) -> None:
         """Let a worker be taken for dead: another run of it begins, with nothing in its hands."""
+        self.now_ms = redis_time_ms(self.client) + self.past_ms
         self.bench.reap(worker.name, lease_of(self.bench, worker.name))
         for one in worker.claims:
             if one.known.holds:
-                self.limiter.ended(f"{worker.name}/{one.tag}", frees=False, refunds=False)
+                self.limiter.ended(f"{worker.name}/{one.tag}", self.now_ms, frees=False, refunds=False)
         name, _, run = worker.name.rpartition(":")
         worker.name, worker.claims, worker.number = f"{name}:{int(run) + 1}", [], 0
 
@@ -166,13 +168,10 @@ class Walk:
             for member in members:
                 pipe.zincrby(f"{KEYS.pool(POOL)}:{kind}", -ms, member)
         known: Any = self.client.hgetall(KEYS.pool(POOL))
-        for name in (b"tokens_at_ms", b"tokens_first_until"):
-            if name in known:
-                pipe.hset(KEYS.pool(POOL), name, int(known[name]) - ms)
-        for worker in self.workers:
-            turn = f"{KEYS.pool(POOL)}:turn:{worker.name}"
-            if self.client.exists(turn):
-                pipe.decrby(turn, ms)
+        if b"tokens_at_ms" in known:
+            pipe.hset(KEYS.pool(POOL), "tokens_at_ms", int(known[b"tokens_at_ms"]) - ms)
+        for turn in self.client.scan_iter(f"{KEYS.pool(POOL)}:turn:*"):
+            pipe.decrby(turn, ms)
         pipe.execute()
 
     def check(self) -> None:

@@ -224,7 +224,7 @@ for model = 1, open_models do
   if pauses[model] == 1 then refuse(model, 'paused', -1) else look_at_circuit(model) end
 end
 
-local taken_of, granted_of, unread_of = {}, {}, {}
+local taken_of, granted_of, unread_of, thirsts = {}, {}, {}, {}
 
 local function is_admitted(model)
   if refused[model] or (taken_of[model] or 0) >= tonumber(field(model, 2)) then return false end
@@ -252,6 +252,7 @@ local function tokens_for(model, job)
   local wait_ms = tokens_wait_ms(field(model, 1), needed)
   if wait_ms > 0 then
     refuse(model, 'tokens', wait_ms)
+    thirsts[#thirsts + 1] = {model = field(model, 1), needed = needed}
     return nil
   end
   return needed, #job.prompt
@@ -260,9 +261,10 @@ end
 -- Takes from the pool what an inference needs; returns what the claim holds.
 local function granted(model, claim, needed, prompt_bytes, alone_at)
   local lapse_ms = now_ms + field(model, 4)
+  granted_of[model] = true
   grant(field(model, 1), claim, lapse_ms)
   granted_of[model] = true
-  if needed > 0 then take_tokens(needed) end
+  if needed > 0 then take_tokens(field(model, 1), needed) end
   local probed = '-'
   if probes_left[field(model, 3)] then
     probed = field(model, 3)
@@ -378,7 +380,29 @@ for model = 1, models do
   if granted_of[model] then is_active(field(model, 1)) end
 end
 
+-- Whether one of the model that waited for tokens is in this worker's hands, so that it may learn what that needs.
+local function is_being_opened(name)
+  for model = 1, open_models do
+    if field(model, 1) == name and (unread_of[model] or field(model, 6) == '1') then return true end
+  end
+  return false
+end
+
+-- It waits for the tokens of one model at a time, of the same one as before while that still waits.
+local function stand_in_line_for_tokens()
+  local first = thirsts[1]
+  for _, one in ipairs(thirsts) do
+    if thirst and one.model == thirst.model then first = one end
+  end
+  if first then
+    wait_for_tokens(first.model, first.needed)
+  elseif open_models > 0 and not (thirst and is_being_opened(thirst.model)) then
+    wait_for_no_tokens()
+  end
+end
+
 if #waits > 0 then wait_in_line(waits) elseif open_models > 0 then leave_the_line() end
+if tokens_per_minute then stand_in_line_for_tokens() end
 call_who_waits()
 if was_granted then keep_grants() end
 if #found > 0 then redis.call('SADD', claimants, incarnation) end

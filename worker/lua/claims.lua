@@ -4,6 +4,8 @@
 -- What it holds is '' or words: pool, public model, reserved tokens, bytes of the prompt, circuit whose probe it is or '-',
 -- circuit beside which no other suspect runs or '-'.
 
+-- include bucket
+
 local function as_record(list, job_id, claimed_ms, holds, raw)
   return list .. '\n' .. job_id .. '\n' .. claimed_ms .. '\n' .. holds .. '\n' .. raw
 end
@@ -38,8 +40,10 @@ local function let_go(claim, holds, how, spent, prompt_tokens)
   if beside_none ~= '-' and redis.call('GET', prefix .. 'alone:' .. beside_none) == claim then
     redis.call('DEL', prefix .. 'alone:' .. beside_none)
   end
-  if reserved ~= '0' and redis.call('HEXISTS', key, 'tokens_level') == 1 then
-    redis.call('HINCRBYFLOAT', key, 'tokens_level', reserved - (spent or 0))
+  local per_minute = reserved ~= '0' and tonumber(redis.call('HGET', key, 'tokens_per_minute') or nil)
+  if per_minute then
+    local time = redis.call('TIME')
+    change_tokens(key, per_minute, time[1] * 1000 + math.floor(time[2] / 1000), reserved - (spent or 0))
     prompt_tokens, prompt_bytes = tonumber(prompt_tokens or 0), tonumber(prompt_bytes)
     if prompt_tokens > 0 and prompt_bytes > 0 then
       learn_tokens_per_byte(key, model, prompt_tokens, prompt_bytes)

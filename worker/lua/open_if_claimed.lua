@@ -42,8 +42,11 @@ local function with_tokens(holds, model, prompt_bytes, max_tokens)
   local needed = tokens_needed(model, prompt_bytes, max_tokens)
   if needed > tokens_per_minute then return 'exceeds' end
   local wait_ms = tokens_wait_ms(model, needed)
-  if wait_ms > 0 then return nil, wait_ms end
-  take_tokens(needed)
+  if wait_ms > 0 then
+    wait_for_tokens(model, needed)
+    return nil, wait_ms
+  end
+  take_tokens(model, needed)
   return table.concat({pool, model, string.format('%d', needed), string.format('%d', prompt_bytes), probed, alone_at}, ' ')
 end
 
@@ -114,4 +117,8 @@ for i = FIRST_JOB, #ARGV, WORDS do
     tonumber(ARGV[i + 5]), ARGV[i + 6])
 end
 if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
+if tokens_per_minute then
+  if not thirst then wait_for_no_tokens() end
+  call_who_is_thirsty()
+end
 return replies

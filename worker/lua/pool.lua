@@ -4,10 +4,11 @@
 -- again. Slots are members of a sorted set by the time at which they lapse at the latest, so that what a dead holder leaves
 -- behind comes back by itself. All times are Redis' own.
 
+-- include bucket
+
 local MINUTE_MS = 60000
 local RECENTLY_MS = 60000    -- How long a model that had work has a slot kept for it.
 local BORROWED_SHARE = 0.25  -- So much of a pool can always be borrowed, however many models have slots kept.
-local BURST_SHARE = 1 / 6    -- Tokens of ten seconds may be taken at once: five minutes then stay within 5 % of the limit.
 local TOKENS_PER_BYTE = 0.25 -- The estimate of a prompt before its model has shown its true counts.
 local PATIENCE_MS = 100      -- Who waits less lets others go first: handing a slot over costs more than keeping it busy.
 local CALL_MS = 250          -- Who is called and does not come loses its turn: it may be dead.
@@ -18,6 +19,7 @@ local SLOTS_LOOK_MS = 5000
 local pool_key = prefix .. 'pool:' .. pool
 local slots, grants, waiters = pool_key .. ':slots', pool_key .. ':grants', pool_key .. ':waiting'
 local active, wants = pool_key .. ':active', pool_key .. ':wants'
+local thirsty = pool_key .. ':thirsty'
 
 local limits = redis.call('HMGET', pool_key, 'max_concurrency', 'requests_per_minute', 'tokens_per_minute', 'kept_slots',
   'level', 'level_until_ms')
@@ -62,29 +64,49 @@ local function is_below_its_share(model)
   return (used_by[model] or 0) < kept(model)
 end
 
-local function forget_who_waits(name)
-  redis.call('ZREM', waiters, name)
-  redis.call('HDEL', wants, name)
-  redis.call('DEL', pool_key .. ':turn:' .. name)
+local function turn_of(name)
+  return pool_key .. ':turn:' .. name
 end
 
--- Those who wait, longest first, but for this one and for who was called and did not come.
-local others_waiting
-local function who_waits()
-  if others_waiting then return others_waiting end
-  others_waiting = {}
-  local found = redis.call('ZRANGE', waiters, 0, MOST_CALLED, 'WITHSCORES')
+-- Those of a line, longest first, but for this one and for who was called and did not come.
+local function others_in(line)
+  local others, found = {}, redis.call('ZRANGE', line, 0, MOST_CALLED, 'WITHSCORES')
   for i = 1, #found, 2 do
     local name, since = found[i], tonumber(found[i + 1])
     if name ~= incarnation then
-      local called = tonumber(redis.call('GETEX', pool_key .. ':turn:' .. name))
+      local called = tonumber(redis.call('GETEX', turn_of(name)))
       if called and now_ms - called > CALL_MS then
-        forget_who_waits(name)
+        redis.call('ZREM', waiters, name)
+        redis.call('ZREM', thirsty, name)
+        redis.call('HDEL', wants, name, name .. '/tokens')
+        redis.call('DEL', turn_of(name))
       else
-        local models = {}
-        for model in string.gmatch(redis.call('HGET', wants, name) or '', '%S+') do models[#models + 1] = model end
-        others_waiting[#others_waiting + 1] = {name = name, since = since, is_called = called ~= nil, models = models}
+        others[#others + 1] = {name = name, since = since, is_called = called ~= nil}
       end
+    end
+  end
+  return others
+end
+
+local function give_turn_to(other)
+  if not other.is_called then redis.call('SET', turn_of(other.name), string.format('%d', now_ms), 'PX', MINUTE_MS) end
+end
+
+-- Asking for it makes the server tell this connection when somebody sets it (client-side caching).
+local function listen_for_turn()
+  redis.call('DEL', turn_of(incarnation))
+  redis.call('EXISTS', turn_of(incarnation))
+end
+
+-- Who waits for a slot or a request.
+local others_waiting
+local function who_waits()
+  if others_waiting then return others_waiting end
+  others_waiting = others_in(waiters)
+  for _, other in ipairs(others_waiting) do
+    other.models = {}
+    for model in string.gmatch(redis.call('HGET', wants, other.name) or '', '%S+') do
+      other.models[#other.models + 1] = model
     end
   end
   return others_waiting
@@ -149,49 +171,7 @@ local function is_active(model)
   redis.call('EXPIRE', active, 86400)
 end
 
--- Tokens: a bucket that refills all the time. What was used beyond a reservation makes it less than empty, and has to be
--- refilled before more is granted; what was reserved and not used goes back in full.
-local burst = tokens_per_minute and tokens_per_minute * BURST_SHARE
-local level
-local function tokens_level()
-  if level then return level end
-  local state = redis.call('HMGET', pool_key, 'tokens_level', 'tokens_at_ms')
-  if not state[2] then
-    level = burst
-  else
-    level = tonumber(state[1])
-    local refill = (now_ms - tonumber(state[2])) * tokens_per_minute / MINUTE_MS
-    if level < burst then level = math.min(burst, level + refill) end
-  end
-  return level
-end
-
-local function tokens_needed(model, prompt_bytes, max_tokens)
-  local per_byte = tonumber(redis.call('HGET', pool_key, 'per_byte:' .. model)) or TOKENS_PER_BYTE
-  return math.ceil(prompt_bytes * per_byte) + max_tokens
-end
-
--- How long until so many tokens are there, in ms; 0 where they are. The model that has waited longest for tokens is not
--- overtaken by those that need fewer.
-local function tokens_wait_ms(model, needed)
-  local first = redis.call('HMGET', pool_key, 'tokens_first', 'tokens_first_until')
-  if first[1] and first[1] ~= model and now_ms < tonumber(first[2]) then
-    return math.max(1, tonumber(first[2]) - now_ms)
-  end
-  local missing = math.min(needed, burst) - tokens_level()
-  if missing <= 0 then
-    if first[1] == model then redis.call('HDEL', pool_key, 'tokens_first', 'tokens_first_until') end
-    return 0
-  end
-  local wait = math.ceil(missing * MINUTE_MS / tokens_per_minute)
-  redis.call('HSET', pool_key, 'tokens_first', model, 'tokens_first_until', string.format('%d', now_ms + wait + CALL_MS))
-  return wait
-end
-
-local function take_tokens(needed)
-  level = tokens_level() - needed
-  redis.call('HSET', pool_key, 'tokens_level', level, 'tokens_at_ms', string.format('%d', now_ms))
-end
+-- include thirst
 
 -- When a refused one is to ask again, in ms, unless it is called before; -1: it finds out at its next look.
 local function ask_again_ms(limit_met)
@@ -213,13 +193,14 @@ local function wait_in_line(models)
   redis.call('HSET', wants, incarnation, table.concat(models, ' ', 1, math.min(#models, MOST_WANTED)))
   redis.call('EXPIRE', waiters, 3600)
   redis.call('EXPIRE', wants, 3600)
-  redis.call('DEL', pool_key .. ':turn:' .. incarnation)
-  -- Asking for it makes the server tell this connection when somebody sets it (client-side caching).
-  redis.call('EXISTS', pool_key .. ':turn:' .. incarnation)
+  listen_for_turn()
 end
 
 local function leave_the_line()
-  if own_since then forget_who_waits(incarnation) end
+  if not own_since then return end
+  redis.call('ZREM', waiters, incarnation)
+  redis.call('HDEL', wants, incarnation)
+  redis.call('DEL', turn_of(incarnation))
 end
 
 -- Whether there is room for one that waits, once so many slots have gone to those before it.
@@ -234,15 +215,14 @@ end
 
 -- Calls as many of those who wait as there is room for: first who waits for what is its model's share.
 local function call_who_waits()
+  call_who_is_thirsty()
   local given, most = 0, math.min(limit - used, requests_left)
   if most <= 0 then return end
   for _, entitled in ipairs({true, false}) do
     for _, other in ipairs(who_waits()) do
       if given >= most then return end
       if is_entitled(other) == entitled and has_room(other, given) then
-        if not other.is_called then
-          redis.call('SET', pool_key .. ':turn:' .. other.name, string.format('%d', now_ms), 'PX', MINUTE_MS)
-        end
+        give_turn_to(other)
         given = given + 1
       end
     end
