@@ -190,7 +190,8 @@ def _slowed(level: Level, slowness: float, now_ms: int) -> Level:
     vain = level.vain + (level.slowness is not None and not _has_helped(level, slowness))
     if vain < VAIN_FALLS:
         return replace(_lowered(level, Reason.SLOW, now_ms), slowness=slowness, vain=vain)
-    return replace(_changed(level, level.level, level.reason, now_ms), slowness=None, vain=0, era=level.era + 1)
+    begun_anew = replace(level, slowness=None, vain=0, era=level.era + 1, proven=0, ceiling=0, step=1)
+    return _changed(begun_anew, level.level, level.reason, now_ms)
 
 
 def _has_helped(level: Level, slowness: float) -> bool:
