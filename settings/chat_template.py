@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import Template, TemplateSyntaxError, meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -29,12 +29,14 @@ def compiled(source: str) -> Template:
         raise UnusableTemplateError("must not be empty")
     environment = _environment()
     try:
-        _refuse_tokens(meta.find_undeclared_variables(environment.parse(source)))
-        return environment.from_string(source)
+        unset = meta.find_undeclared_variables(environment.parse(source))
+        template = environment.from_string(source)
     except TemplateSyntaxError as error:
         raise UnusableTemplateError(f"is no Jinja template: {error.message} (line {error.lineno})") from None
-    except (TemplateError, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001 - Python compiles what Jinja makes of it, and refuses it in ways of its own
         raise UnusableTemplateError(f"is no Jinja template: {type(error).__name__}") from None
+    _refuse_tokens(unset)
+    return template
 
 
 def _refuse_tokens(unset: set[str]) -> None:

@@ -258,6 +258,7 @@ class TestWhoseFilesTheyAre:
         [
             (["--output", "in.jsonl"], "different files"),
             (["--errors", "out.jsonl"], "different files"),
+            (["--errors", "out.jsonl.journal"], "different files"),
             (["--output", "/dev/null"], "is not a file"),
             (["--output", "there/is/none/out.jsonl"], "is not a folder"),
             (["--errors", "/"], "is not a file"),

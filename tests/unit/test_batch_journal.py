@@ -92,6 +92,8 @@ class TestReplaying:
         [
             (b"text\n", "is not one"),
             (b"[]\n", "is not one"),
+            (b"text without a line's end", "is not one"),
+            (b'{"prompt": "of a line without an end"}', "is not one"),
             (b'{"version": 1}\n', "is not one"),
             (b'{"version": 2, "batch_id": "b"}\n', "of version 2"),
         ],

@@ -111,6 +111,14 @@ class TestTables:
             (3, {"prompt": "2", "stop": "END", "model": "m"}),
         ]
 
+    @pytest.mark.parametrize("cell", ["NaN", "-Infinity", "[" * 5000, "[" * 990 + "]" * 990, "9" * 5000])
+    def test_a_cell_that_is_no_json_is_text_and_ends_nothing(self, cell: str) -> None:
+        """However deeply it is nested, or long."""
+        assert words(rows(f"prompt,stop\n1,{cell}\n2,\n", 10_000)) == [
+            (2, {"prompt": "1", "stop": cell}),
+            (3, {"prompt": "2"}),
+        ]
+
     def test_columns_can_be_named_otherwise_or_left_out(self) -> None:
         """Whoever has a table does not have to change it."""
         table = "\ufeffQuestion , category\nWhy?,science\n"

@@ -68,6 +68,12 @@ class TestRendering:
         assert refusal.value.detail == "no system"
         assert "system" not in refusal.value.message
 
+    def test_a_templates_own_words_can_always_be_written(self) -> None:
+        """Half a surrogate pair in them would end the whole batch at the line."""
+        with pytest.raises(BadLine) as refusal:
+            rendered(r"{{ raise_exception('no \ud800') }}")
+        assert refusal.value.detail == "no ?"
+
     @pytest.mark.parametrize(
         "template",
         [
@@ -105,6 +111,11 @@ class TestConfiguring:
             ("{{ messages | frob }}", "No filter named 'frob'"),
             ("{{ bos_token }}{{ messages }}", "uses bos_token, which it has to set itself: {% set bos_token = '…' %}"),
             (" \n", "must not be empty"),
+            ("{% for m in messages %}" * 25 + "{% endfor %}" * 25, "is no Jinja template: "),
+            ("{% break %}", "is no Jinja template: "),
+            ("{{ messages(a=1, a=2) }}", "is no Jinja template: "),
+            ("{{ " + "9" * 5000 + " }}", "is no Jinja template: "),
+            ("{{ 10 ** 5000 }}", "is no Jinja template: "),
             ("file:/not/there.jinja", "the file /not/there.jinja cannot be read"),
         ],
     )

@@ -37,6 +37,11 @@ _MOST_SHOWN: Final = 20
 _MOST_UNSERVED: Final = 5
 
 
+def journal_of(output: Path) -> Path:
+    """Return where the journal of a batch with this output is."""
+    return output.with_name(output.name + JOURNAL_SUFFIX)
+
+
 class BadInput(Exception):
     """Lines of the input are no jobs, and none may be; a line of the message for each of the first ones."""
 
@@ -69,7 +74,7 @@ class Order:
     @property
     def journal(self) -> Path:
         """Return where the batch's journal is."""
-        return self.output.with_name(self.output.name + JOURNAL_SUFFIX)
+        return journal_of(self.output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from typing import Any, Final, Self
 
 VERSION: Final = 1
 
+_BEGINNING: Final = b'{"version": '
+
 _ALIGNMENT: Final = 64
 """Bytes that every line is a multiple of, so that one that is renewed never crosses a page: no kill finds it half renewed."""
 
@@ -65,6 +67,8 @@ def replay(content: bytes) -> tuple[Facts | None, int]:
     """
     facts: Facts | None = None
     whole = content.rpartition(b"\n")[0]
+    if not whole and not _may_be_cut_short(content):
+        raise _no_journal()
     for line in whole.split(b"\n") if whole else []:
         facts = _with(facts, line)
     return facts, len(whole) + 1 if whole else 0
@@ -79,7 +83,17 @@ def _with(facts: Facts | None, line: bytes) -> Facts:
             return replace(facts, templates={**facts.templates, said["model"]: said["template"]})
         return replace(facts, sent=max(facts.sent, int(said["sent"])), seen_at_ms=int(said["at_ms"]))
     except (ValueError, KeyError, TypeError):
-        raise UnusableJournal("is not one: move it away, or name another --output") from None
+        raise _no_journal() from None
+
+
+def _may_be_cut_short(content: bytes) -> bool:
+    """Tell whether a kill, or a crash of the machine, may have left this of a first line; a stranger's file is never cut."""
+    said = content.rstrip(b"\0")
+    return said.startswith(_BEGINNING) or _BEGINNING.startswith(said)
+
+
+def _no_journal() -> UnusableJournal:
+    return UnusableJournal("is not one: move it away, or name another --output")
 
 
 def _begun(said: dict[str, Any]) -> Facts:

@@ -32,7 +32,8 @@ def render(source: str, messages: list[dict[str, Any]], now: datetime) -> str:
             messages=messages, add_generation_prompt=True, raise_exception=_refuse, strftime_now=_strftime(now)
         )
     except _Refused as refusal:
-        detail = str(refusal)[:_LONGEST_DETAIL]
+        # A template's text may hold half a surrogate pair, which cannot be written.
+        detail = str(refusal)[:_LONGEST_DETAIL].encode(errors="replace").decode()
         raise BadLine("the model's chat template does not take these messages", detail=detail) from None
     except Exception:  # noqa: BLE001 - a template is a program: messages it was not made for can fail in any way
         raise BadLine("the model's chat template fails on these messages") from None

@@ -1,10 +1,11 @@
 """The input file as a table: CSV with a heading, whose columns are fields of a plain line."""
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
+
+import pydantic_core
 
 from worker.batch.bad_line import BadLine
 from worker.batch.lines import LONGEST_LINE, Record, read_lines
@@ -121,6 +122,7 @@ def _content(row: Sequence[str], fields: Sequence[str | None]) -> dict[str, Any]
 
 def _value(cell: str) -> Any:
     try:
-        return json.loads(cell)
+        # Not json's own: that one ends by the depth of the stack where a cell is nested too deeply, and takes NaN for JSON.
+        return pydantic_core.from_json(cell, allow_inf_nan=False)
     except ValueError:
         return cell

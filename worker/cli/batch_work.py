@@ -11,7 +11,7 @@ from typing import Final
 import redis
 
 from settings.schema import Settings
-from worker.batch.assembly import BadInput, Batch, LacksOption, Order, Screen, Surroundings
+from worker.batch.assembly import BadInput, Batch, LacksOption, Order, Screen, Surroundings, journal_of
 from worker.batch.counts import Counts
 from worker.batch.jobs import Defaults
 from worker.batch.journal import Terms, UnusableJournal
@@ -69,9 +69,9 @@ def _refuse_paths(asked: Asked) -> None:
     if not asked.source.is_file():
         raise WrongUsage(f"{asked.source} is not a file: the input is read more than once, so it has to be one")
     written = [path for path in (asked.output, asked.errors) if path is not None]
-    paths = [path.resolve() for path in (asked.source, *written)]
+    paths = [path.resolve() for path in (asked.source, *written, journal_of(asked.output))]
     if len(set(paths)) < len(paths):
-        raise WrongUsage("the input, --output and --errors must be different files")
+        raise WrongUsage("the input, --output, its journal and --errors must be different files")
     for path in written:
         if path.exists() and not path.is_file():
             raise WrongUsage(f"{path} is not a file: name one that can be read again")
