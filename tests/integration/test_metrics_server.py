@@ -117,6 +117,21 @@ def test_who_never_ends_a_request_is_hung_up_on(monkeypatch: pytest.MonkeyPatch,
         assert all(greenlet.ready() for greenlet in stalled)
 
 
+@pytest.mark.parametrize("request_bytes", [b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"])
+def test_who_asks_for_nothing_keeps_nobody_waiting(request_bytes: bytes) -> None:
+    """A probe that waited for it would have the worker ended: hundreds of silent connections cost it nothing."""
+    with serving() as server:
+        silent = []
+        for _ in range(300):
+            host, _, port = server.address.rpartition(":")
+            silent.append(gevent.socket.create_connection((host, int(port)), timeout=5))
+            silent[-1].sendall(request_bytes)
+        with gevent.Timeout(5):
+            assert get(server, "/healthz")[0] == 200
+        for connection in silent:
+            connection.close()
+
+
 @pytest.mark.parametrize(
     "garbage", [b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"A" * 100_000]
 )

@@ -1,7 +1,8 @@
 """The HTTP endpoint of a worker: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for probes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,9 @@ from gevent.server import StreamServer
 
 from worker.metrics.samples import CONTENT_TYPE
 
-_AT_ONCE: Final = 16
-"""Connections that are served at the same time: servers that scrape and probes are few, and anyone else waits."""
+_AT_ONCE: Final = 64
+"""Connections at the same time. For one more the oldest is hung up on: an answer takes no time, so that one asks for none, and
+a probe that had to wait behind such ones would have the worker ended."""
 
 _REQUEST_SECONDS: Final = 15.0
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -71,6 +73,7 @@ class MetricsServer:
         self._configured = address
         self._pages = pages
         self._server: StreamServer | None = None
+        self._open: dict[gevent.socket.socket, None] = {}
 
     @property
     def address(self) -> str:
@@ -92,7 +95,7 @@ class MetricsServer:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise AddressInUse(f"metrics_address {self._configured}: {reason}") from error
-        self._server = StreamServer(listener, self._serve, spawn=gevent.pool.Pool(_AT_ONCE))
+        self._server = StreamServer(listener, self._serve, spawn=gevent.pool.Pool())
         self._server.start()
 
     def close(self) -> None:
@@ -102,7 +105,7 @@ class MetricsServer:
 
     def _serve(self, connection: gevent.socket.socket, _address: object) -> None:
         """Answer one request, in a bounded time: one that sends nothing holds nobody up."""
-        with connection, gevent.Timeout(_REQUEST_SECONDS) as deadline:
+        with connection, self._counted(connection), gevent.Timeout(_REQUEST_SECONDS) as deadline:
             try:
                 method, path = _read_request(connection)
                 page = self._page(method, path) if method else Page("400 Bad Request", b"no HTTP\n")
@@ -113,6 +116,20 @@ class MetricsServer:
             except gevent.Timeout as passed:
                 if passed is not deadline:
                     raise
+
+    @contextmanager
+    def _counted(self, connection: gevent.socket.socket) -> Iterator[None]:
+        """Make room for the connection while it is served."""
+        if len(self._open) >= _AT_ONCE:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            with suppress(OSError):
+                oldest.shutdown(gevent.socket.SHUT_RDWR)
+        self._open[connection] = None
+        try:
+            yield
+        finally:
+            self._open.pop(connection, None)
 
     def _page(self, method: str, path: str) -> Page:
         try:
