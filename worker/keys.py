@@ -30,6 +30,7 @@ key, after the namespace               type    lives                   written b
 ``pool:<name>``                        hash    1 day after a claim     workers                    workers, operators
 ``pool:<name>:slots``                  zset    while there are slots   workers                    workers, operators
 ``pool:<name>:grants``                 zset    1 minute                workers                    workers, operators
+``pool:<name>:used``                   hash    as its last slot        workers                    workers
 ``pool:<name>:active``                 zset    1 day                   workers                    workers
 ``pool:<name>:waiting``                zset    1 hour                  workers                    workers
 ``pool:<name>:thirsty``                zset    1 hour                  workers                    workers

@@ -157,7 +157,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "cancel-ignored": Mutation(
         (
-            Edit("standing", "redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1", "false"),
+            Edit("standing", "is_there(prefix .. 'cancel:' .. job_id)", "false"),
             Edit("settle_if_claimed", "heed_cancel == '1'", "false"),
         ),
         more={Kind.CANCELLED_LATER: 20, Kind.CANCELLED_BEFORE: 10},

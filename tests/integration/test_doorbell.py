@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.committer_contract import KEYS, OTHER_MODEL, jobs
-from tests.integration.bench import enter, ledger_on
+from tests.committer_contract import KEYS, OTHER_MODEL, claim, jobs, settle, words
+from tests.integration.bench import BareLedger, Ledgers, RedisBench, enter, ledger_on
 from tests.jobs import MODEL
 from tests.waiting import wait_until
 from worker import doorbell as doorbell_module
@@ -300,3 +300,26 @@ def test_a_user_who_may_not_listen_still_gets_jobs(
         client.execute_command("ACL", "SETUSER", "deaf", "&*", "+@all")
         rig.close()
         client.execute_command("ACL", "DELUSER", "deaf")
+
+
+def test_jobs_leave_nothing_in_the_servers_memory_of_what_was_read(
+    valkey: redis.Redis, redis_url: str, ledgers: Ledgers
+) -> None:
+    """Else it would grow with each job, until it is full and slows all claims."""
+
+    def remembered() -> int:
+        info: Any = valkey.info("stats")
+        return int(info["tracking_total_keys"])
+
+    link = ledgers.link(redis_url)
+    enter(valkey)
+    link.call([["CLIENT", "TRACKING", "ON", "NOLOOP"]])
+    bench = RedisBench(valkey, lambda incarnation: BareLedger(ledger_on(link, incarnation)), ledgers.leases(redis_url))
+    seen = []
+    for number in range(1, 4):
+        bench.push(*jobs(*(f"{number}-{n}" for n in range(200))))
+        claims = claim(bench, number, 200).claims
+        assert len(claims) == 200
+        words(bench, *(settle(one) for one in claims))
+        seen.append(remembered())
+    assert seen[2] <= seen[0]

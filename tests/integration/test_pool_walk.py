@@ -4,6 +4,7 @@ No slot leaks, no request or token is counted twice, and nobody who waits is for
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -181,6 +182,9 @@ class Walk:
         real = {member.decode().split("\n")[1] for member, lapse_ms in found if lapse_ms > soon_ms}
         known = {claim for claim, (_, at_ms) in self.limiter.slots.items() if at_ms > soon_ms + self.past_ms}
         assert real == known
+        counted: Any = self.client.hgetall(f"{KEYS.pool(POOL)}:used")
+        standing = Counter(member.decode().split("\n")[0] for member, _ in found)
+        assert {model.decode(): int(used) for model, used in counted.items() if int(used)} == standing
 
     def let_all_end(self) -> None:
         """Whoever waits is served in the end: once all have come back, no job is left that could run."""

@@ -11,6 +11,7 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then return end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- include claims
 -- include pool
 
 call_who_waits()

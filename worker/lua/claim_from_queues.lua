@@ -88,13 +88,14 @@ local function read(raw)
 end
 
 -- include claims
+-- include unremembered
 -- include standing
 -- include suspects
 
 -- How a job stands, what it has to be compared with, and its ledger. What has no job_id has its ledger under its bytes' hash.
 local function standing_of(tag, raw, job_id, expired)
   local ledger = job_id ~= '' and job_id or '#' .. redis.sha1hex(raw)
-  local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. ledger, 0, -1)
+  local attempts = items_of(prefix .. 'attempts:' .. ledger)
   if job_id == '' then return '', '', attempts end
   local standing, rival = standing_among_others(tag, job_id)
   if standing == '' then standing = is_cancelled(job_id) and 'cancelled' or expired and 'expired' or '' end
@@ -181,7 +182,10 @@ end
 
 -- include pool
 
-if most_ended > 0 then redis.call('EXPIRE', pool_key, 86400) end
+if most_ended > 0 then
+  redis.call('EXPIRE', pool_key, 86400)
+  count_again()
+end
 
 -- A key of another type in a queue's place is somebody's mistake, and must not keep the other queues from being read.
 local unusable = {}

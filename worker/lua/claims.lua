@@ -26,6 +26,14 @@ local function learn_tokens_per_byte(pool_key, model, prompt_tokens, prompt_byte
   redis.call('HSET', pool_key, 'per_byte:' .. model, before and before * 0.8 + now * 0.2 or now)
 end
 
+-- A slot is model and claim, and how many each model has is counted beside them. Returns whether there was one.
+local function give_slot_back(pool_key, slot)
+  if redis.call('ZREM', pool_key .. ':slots', slot) == 0 then return false end
+  local model = string.match(slot, '^([^\n]*)\n')
+  if redis.call('HINCRBY', pool_key .. ':used', model, -1) <= 0 then redis.call('HDEL', pool_key .. ':used', model) end
+  return true
+end
+
 -- What a claim holds goes back. how says what became of its inference:
 -- 'unstarted': it never ran, and costs nothing; 'over': it has ended, and spent what it spent;
 -- 'on': the runtime may still be busy with it, so the slot stays taken until it lapses.
@@ -34,7 +42,7 @@ local function let_go(claim, holds, how, spent, prompt_tokens)
   local pool, model, reserved, prompt_bytes, probed, beside_none = holdings(holds)
   if not pool then return end
   local key = prefix .. 'pool:' .. pool
-  if how ~= 'on' then redis.call('ZREM', key .. ':slots', model .. '\n' .. claim) end
+  if how ~= 'on' then give_slot_back(key, model .. '\n' .. claim) end
   if how == 'unstarted' then redis.call('ZREM', key .. ':grants', claim) end
   if probed ~= '-' then redis.call('ZREM', prefix .. 'probes:' .. probed, claim) end
   if beside_none ~= '-' and redis.call('GET', prefix .. 'alone:' .. beside_none) == claim then

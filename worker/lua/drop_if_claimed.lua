@@ -11,6 +11,7 @@ local claims, claimants, running = KEYS[1], KEYS[2], KEYS[3]
 local prefix, incarnation = ARGV[1], ARGV[2]
 
 -- include claims
+-- include unremembered
 -- include standing
 
 local replies = {}

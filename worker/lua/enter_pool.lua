@@ -30,6 +30,7 @@ redis.call('EXPIRE', KEYS[1], 86400)
 
 if redis.call('HGET', pool_hash, 'adaptive') == '1' then keep_level() else drop_level() end
 
+-- include claims
 -- include pool
 
 if #replaced > 0 then call_who_waits() end

@@ -11,9 +11,13 @@ local prefix, incarnation, pool = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local freed = redis.call('ZREM', KEYS[1], unpack(ARGV, 4))
-
+-- include claims
 -- include pool
+
+local freed = 0
+for i = 4, #ARGV do
+  if give_slot_back(pool_key, ARGV[i]) then freed, used = freed + 1, used - 1 end
+end
 
 call_who_waits()
 return freed

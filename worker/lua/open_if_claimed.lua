@@ -21,6 +21,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include claims
+-- include unremembered
 -- include standing
 -- include suspects
 -- include pool
@@ -74,7 +75,7 @@ local function opened(tag, job_id, expires_ms, enqueued_ms, prompt_bytes, max_to
   local list, _, claimed_ms, holds, raw = parts_of(record)
   local claim = incarnation .. '/' .. tag
   local standing, rival = standing_among_others(tag, job_id)
-  local attempts = redis.call('LRANGE', prefix .. 'attempts:' .. job_id, 0, -1)
+  local attempts = items_of(prefix .. 'attempts:' .. job_id)
   local alone = crashes(attempts) >= crashes_to_run_alone
   if standing == '' then
     standing = is_cancelled(job_id) and 'cancelled' or is_expired(expires_ms, enqueued_ms) and 'expired' or ''

@@ -1,4 +1,5 @@
--- Included: what a pool grants, in one place. Expects the locals prefix, incarnation, now_ms and pool (its name).
+-- Included: what a pool grants, in one place. Expects the locals prefix, incarnation, now_ms and pool (its name), and
+-- claims included.
 --
 -- A slot, a request and tokens are granted together or not at all; who is refused hears which limit it was and when to ask
 -- again. Slots are members of a sorted set by the time at which they lapse at the latest, so that what a dead holder leaves
@@ -30,11 +31,25 @@ if tonumber(limits[5]) and now_ms < (tonumber(limits[6]) or math.huge) then
   limit = math.max(1, math.min(limit, math.floor(tonumber(limits[5])))) -- An adaptive pool stands there (level.lua).
 end
 
-redis.call('ZREMRANGEBYSCORE', slots, '-inf', now_ms)
-local used, used_by = 0, {}
-for _, member in ipairs(redis.call('ZRANGE', slots, 0, -1)) do
-  local model = string.match(member, '^([^\n]*)\n')
-  used, used_by[model] = used + 1, (used_by[model] or 0) + 1
+-- How many slots each model has is counted beside them: a pool may have thousands. What has lapsed is not counted any more.
+local counts = pool_key .. ':used'
+for _, slot in ipairs(redis.call('ZRANGEBYSCORE', slots, '-inf', now_ms)) do give_slot_back(pool_key, slot) end
+local used = redis.call('ZCARD', slots)
+if used == 0 then redis.call('DEL', counts) end
+
+local known_by_model = {}
+local function used_by(model)
+  if not known_by_model[model] then known_by_model[model] = tonumber(redis.call('HGET', counts, model)) or 0 end
+  return known_by_model[model]
+end
+
+-- Counts that a refused command has made wrong are made right now and then.
+local function count_again()
+  redis.call('DEL', counts)
+  for _, member in ipairs(redis.call('ZRANGE', slots, 0, -1)) do
+    redis.call('HINCRBY', counts, string.match(member, '^([^\n]*)\n'), 1)
+  end
+  known_by_model = {}
 end
 
 local requests_left = math.huge
@@ -52,16 +67,23 @@ local active_models
 local function kept_for_others(model)
   if not active_models then
     active_models = redis.call('ZRANGEBYSCORE', active, now_ms - RECENTLY_MS, '+inf')
+    for i = 1, #active_models, 1000 do
+      local known = redis.call('HMGET', counts, unpack(active_models, i, math.min(i + 999, #active_models)))
+      for j = 1, #known do
+        local other = active_models[i + j - 1]
+        known_by_model[other] = known_by_model[other] or tonumber(known[j]) or 0
+      end
+    end
   end
   local sum = 0
   for _, other in ipairs(active_models) do
-    if other ~= model then sum = sum + math.max(0, kept(other) - (used_by[other] or 0)) end
+    if other ~= model then sum = sum + math.max(0, kept(other) - used_by(other)) end
   end
   return math.min(sum, math.floor(limit * (1 - BORROWED_SHARE)))
 end
 
 local function is_below_its_share(model)
-  return (used_by[model] or 0) < kept(model)
+  return used_by(model) < kept(model)
 end
 
 local function turn_of(name)
@@ -151,7 +173,8 @@ end
 
 local function grant(model, claim, lapse_ms)
   redis.call('ZADD', slots, lapse_ms, model .. '\n' .. claim)
-  used, used_by[model] = used + 1, (used_by[model] or 0) + 1
+  used, known_by_model[model] = used + 1, used_by(model) + 1
+  redis.call('HINCRBY', counts, model, 1)
   if requests_per_minute then
     redis.call('ZADD', grants, now_ms, claim)
     requests_left = requests_left - 1
@@ -162,7 +185,10 @@ end
 -- What is kept is renewed with it: a slot's set lives as long as its last slot.
 local function keep_grants()
   local last = redis.call('ZRANGE', slots, -1, -1, 'WITHSCORES')
-  if last[2] then redis.call('PEXPIREAT', slots, string.format('%d', tonumber(last[2]) + 1)) end
+  if last[2] then
+    redis.call('PEXPIREAT', slots, string.format('%d', tonumber(last[2]) + 1))
+    redis.call('PEXPIREAT', counts, string.format('%d', tonumber(last[2]) + 1))
+  end
   if requests_per_minute then redis.call('PEXPIRE', grants, MINUTE_MS) end
 end
 

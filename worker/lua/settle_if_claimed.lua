@@ -18,6 +18,7 @@ local prefix, incarnation = ARGV[1], ARGV[2]
 local result_ttl, settled_ttl = ARGV[3], ARGV[4]
 
 -- include claims
+-- include unremembered
 
 local function drop(tag, job_id, ...)
   redis.call('HDEL', claims, tag)
@@ -50,7 +51,7 @@ local function settle(tag, job_id, model, status, fingerprint, result, heed_canc
   end
   result = with_late_attempts(job_id, result)
   if not settled_under then
-    if heed_cancel == '1' and redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1 then return 2 end
+    if heed_cancel == '1' and is_there(prefix .. 'cancel:' .. job_id) then return 2 end
     -- The marker stands before the entry: where a later command is refused, the repeat finds it and only ends what was begun.
     redis.call('HSET', marker, 'claim', claim)
     local stream_id = redis.pcall('XADD', settlements, '*',

@@ -1,5 +1,5 @@
 -- Included: what a job_id says of a job that is to be claimed. Expects the locals prefix, incarnation and running,
--- and claims included.
+-- and claims and unremembered included.
 
 -- How a job stands with others of its id, and what it has to be compared with: a fingerprint, or bytes that are claimed elsewhere.
 local function standing_among_others(tag, job_id)
@@ -15,5 +15,5 @@ local function standing_among_others(tag, job_id)
 end
 
 local function is_cancelled(job_id)
-  return redis.call('EXISTS', prefix .. 'cancel:' .. job_id) == 1
+  return is_there(prefix .. 'cancel:' .. job_id)
 end
