@@ -1,6 +1,6 @@
 """An adaptive pool as its workers find it in Redis."""
 
-from typing import Final
+from typing import Any, Final
 
 import redis
 
@@ -28,7 +28,12 @@ def level(client: redis.Redis) -> int:
 def at(client: redis.Redis, standing: int) -> None:
     """Let the pool stand at a level that it has just come to, with all of it taken."""
     now_ms = redis_time_ms(client)
-    stands = {"level": standing, "level_changed_ms": now_ms - 1, "level_flight": "", "level_version": f"v-{now_ms}"}
+    stands: dict[Any, Any] = {
+        "level": standing,
+        "level_changed_ms": now_ms - 1,
+        "level_flight": "",
+        "level_version": f"v-{now_ms}",
+    }
     client.hset(KEYS.pool(POOL), mapping=stands)
     client.zadd(KEYS.pool_slots(POOL), {f"{MODEL}\n{n}": now_ms + 60_000 for n in range(standing)})
     client.expire(KEYS.pool_slots(POOL), 60)
