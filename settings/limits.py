@@ -37,7 +37,7 @@ class GpuPool(Section):
     """Slots that nobody else may take from a model that had work in the last minute: 1 for each that is not listed. At most
     three quarters of the pool are kept like that."""
     adaptive: bool = False
-    """Whether the pool finds its own level below `max_concurrency`."""
+    """Whether the pool finds its own level below `max_concurrency`: see [adaptive.md](adaptive.md)."""
 
 
 class Circuit(Section):

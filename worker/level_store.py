@@ -34,7 +34,7 @@ class Look:
     """What a look found. Where the pool is not adaptive, or not there, nothing else is said.
 
     ``stands`` tells whether the write that came with it does, ``full`` whether the level was in the way of a job, ``most`` is the
-    pool's max_concurrency. ``shortest`` has the ms of each kind of job that was asked about, where known.
+    pool's max_concurrency. ``shortest`` has the ms of each kind of job that was asked about, 0 where not known.
     """
 
     now_ms: int
@@ -80,8 +80,16 @@ def _look(reply: Sequence[Any], kinds: Sequence[str]) -> Look:
     if not adaptive:
         return Look(int(now_ms), adaptive=False)
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    known = {kind: float(ms) for kind, ms in zip(kinds, shortest, strict=True) if ms}
+    known = {kind: _number(ms) for kind, ms in zip(kinds, shortest, strict=True)}
     stored = Stored(from_fields(fields), fields[b"level_version"].decode(errors="replace"))
     return Look(
         int(now_ms), adaptive=True, stands=bool(stands), full=bool(full), most=most, stored=stored, shortest=known
     )
+
+
+def _number(text: bytes) -> float:
+    """Return a time, 0 for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

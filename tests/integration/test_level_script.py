@@ -179,9 +179,32 @@ class TestTheScript:
     ) -> None:
         """Whoever comes first; asking alone writes nothing, and an era forgets them."""
         enter(link)
-        assert store.look(None, {"0 a": 20.0, "0 b": None}).shortest == {"0 a": 20.0}
+        assert store.look(None, {"0 a": 20.0, "0 b": None}).shortest == {"0 a": 20.0, "0 b": 0.0}
         assert store.look(None, {"0 a": 12.5}).shortest == {"0 a": 12.5}
-        assert store.look(None, {"0 a": 30.0, "0 b": None}).shortest == {"0 a": 12.5}
+        assert store.look(None, {"0 a": 30.0}).shortest == {"0 a": 12.5}
         assert 86_000 < valkey.ttl(KEYS.pool_paces(POOL)) <= 86_400
         moved(store, era=1)
         assert not valkey.exists(KEYS.pool_paces(POOL))
+
+    @pytest.mark.parametrize("field", ["level", "level_flight", "level_version", "level_until_ms"])
+    def test_a_slip_in_redis_is_got_over(
+        self, store: LevelStore, link: RedisLink, valkey: redis.Redis, field: str
+    ) -> None:
+        """What is no level begins anew, and what is no time is learned again."""
+        enter(link)
+        moved(store, level=9)
+        valkey.hset(KEYS.pool(POOL), field, "nonsense")
+        valkey.hset(KEYS.pool_paces(POOL), "0 a", "nonsense")
+        valkey.expire(KEYS.pool_paces(POOL), 60)
+        assert store.look(None, {"0 a": None}).shortest == {"0 a": 0.0}
+        assert moved(store, "v-2", level=2).stored.level.level == 2
+        assert store.look(None, {"0 a": 20.0}).shortest == {"0 a": 20.0}
+
+    def test_a_level_of_which_nothing_can_be_read_holds_nobody_up(
+        self, bench: RedisBench, link: RedisLink, valkey: redis.Redis
+    ) -> None:
+        """The pool's own limit is there."""
+        enter(link)
+        valkey.hset(KEYS.pool(POOL), "level", "nonsense")
+        push(bench, 3)
+        assert len(claim(bench, 1)) == 3
