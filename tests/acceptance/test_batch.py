@@ -1,8 +1,9 @@
 """A batch on real workers, ended by kill -9 again and again: in the end there is one line for each line of the input."""
 
 import json
-import os
 import subprocess
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,34 @@ def line(number: int) -> str:
     return json.dumps({"custom_id": f"row-{number}", "method": "POST", "url": url, "body": body})
 
 
+class MemoryWatch:
+    """Reads the most memory that a process has had, again and again: what the system tells at its end counts its parent's too."""
+
+    def __init__(self, pid: int) -> None:
+        self._status = Path(f"/proc/{pid}/status")
+        self._most_kb = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def ended(self) -> int:
+        """Return it, in KB, once the process has ended."""
+        self._thread.join(10)
+        assert self._most_kb
+        return self._most_kb
+
+    def _watch(self) -> None:
+        while (found := self._peak_kb()) is not None:
+            self._most_kb = found
+            time.sleep(0.02)
+
+    def _peak_kb(self) -> int | None:
+        try:
+            lines = self._status.read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
+
+
 @dataclass(frozen=True)
 class Files:
     """A batch's files, and the configuration that its command is given."""
@@ -54,6 +83,7 @@ class Files:
     folder: Path
     config: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    watches: dict[int, MemoryWatch] = field(default_factory=dict)
 
     @property
     def output(self) -> Path:
@@ -86,7 +116,15 @@ class Files:
         """Start the command."""
         program, *words = self.command
         self.started.append(subprocess.Popen([str(BIN / program), *words], cwd=ROOT, stdout=subprocess.DEVNULL))
+        self.watches[self.started[-1].pid] = MemoryWatch(self.started[-1].pid)
         return self.started[-1]
+
+    def ended(self, process: subprocess.Popen[bytes], *, kill: bool) -> int:
+        """Return the most memory that a command had, in KB, once it has ended."""
+        if kill:
+            process.kill()
+        process.wait()
+        return self.watches[process.pid].ended()
 
 
 @pytest.fixture
@@ -96,15 +134,6 @@ def files(fleet: Fleet, tmp_path: Path) -> Iterator[Files]:
     yield made
     for process in made.started:
         process.kill()
-
-
-def peak_memory_kb(process: subprocess.Popen[bytes], *, kill: bool) -> int:
-    """Return the most memory that the command had, once it has ended."""
-    if kill:
-        process.kill()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss
 
 
 def killed_again_and_again(fleet: Fleet, files: Files, count: int) -> list[int]:
@@ -117,10 +146,10 @@ def killed_again_and_again(fleet: Fleet, files: Files, count: int) -> list[int]:
         goal = count * (kill + 1) // (KILLS + 1)
         wait_until(partial(files.has_written, goal), description=f"{goal} lines are written", timeout=count / 50)
         worker.kill()
-        memory.append(peak_memory_kb(process, kill=True))
+        memory.append(files.ended(process, kill=True))
     fleet.start(worker_id="the-last", until=(), **BEHIND)
     last = files.start()
-    memory.append(peak_memory_kb(last, kill=False))
+    memory.append(files.ended(last, kill=False))
     assert last.returncode == 1  # There are bad lines.
     return memory
 

@@ -125,4 +125,4 @@ def test_an_outage_is_said_and_waited_for(durable_valkey: ValkeyServer, options:
 def test_a_redis_that_never_answered_ends_it() -> None:
     """A wrong address is no outage."""
     with watching("redis://127.0.0.1:1/0") as watch:
-        assert watch.process.wait(10) == 3
+        assert watch.process.wait(30) == 3

@@ -43,12 +43,22 @@ local function used_by(model)
   return known_by_model[model]
 end
 
+-- A slot's set, and what is counted of it, live as long as its last slot.
+local function keep_slots()
+  local last = redis.call('ZRANGE', slots, -1, -1, 'WITHSCORES')
+  if not last[2] then return end
+  local end_ms = string.format('%d', tonumber(last[2]) + 1)
+  redis.call('PEXPIREAT', slots, end_ms)
+  redis.call('PEXPIREAT', counts, end_ms)
+end
+
 -- Counts that a refused command has made wrong are made right now and then.
 local function count_again()
   redis.call('DEL', counts)
   for _, member in ipairs(redis.call('ZRANGE', slots, 0, -1)) do
     redis.call('HINCRBY', counts, string.match(member, '^([^\n]*)\n'), 1)
   end
+  keep_slots()
   known_by_model = {}
 end
 
@@ -182,13 +192,8 @@ local function grant(model, claim, lapse_ms)
   was_granted = true
 end
 
--- What is kept is renewed with it: a slot's set lives as long as its last slot.
 local function keep_grants()
-  local last = redis.call('ZRANGE', slots, -1, -1, 'WITHSCORES')
-  if last[2] then
-    redis.call('PEXPIREAT', slots, string.format('%d', tonumber(last[2]) + 1))
-    redis.call('PEXPIREAT', counts, string.format('%d', tonumber(last[2]) + 1))
-  end
+  keep_slots()
   if requests_per_minute then redis.call('PEXPIRE', grants, MINUTE_MS) end
 end
 
