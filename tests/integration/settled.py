@@ -60,7 +60,7 @@ def settle(client: redis.Redis, job: GenerateJob, **fields: Any) -> str:
     )
     client.set(KEYS.result(job.job_id), text, ex=60)
     assert isinstance(stream_id, bytes)
-    marker = {"fingerprint": settled_as(job), "status": result.status, "stream_id": stream_id}
+    marker: Any = {"fingerprint": settled_as(job), "status": result.status, "stream_id": stream_id}
     client.hset(KEYS.settled(job.job_id), mapping=marker)
     client.expire(KEYS.settled(job.job_id), 60)
     return stream_id.decode()
