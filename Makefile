@@ -61,9 +61,12 @@ $(BIN)/pip:
 demo: setup ## Run real prompts through a real queue, a real Triton and a real small model
 	@$(BIN)/speedinfer demo
 
+# Most of what the tests take is waiting, so more of them run beside each other than there are cores; each process has servers
+# of its own.
+TESTERS ?= 3
 .PHONY: test
 test: setup ## Run the unit, integration and acceptance tests (minutes)
-	@$(BIN)/python -m pytest -m "not long" tests/unit tests/integration tests/acceptance
+	@$(BIN)/python -m pytest -m "not long" -n $(TESTERS) --dist loadfile tests/unit tests/integration tests/acceptance
 
 .PHONY: test-long
 test-long: setup ## Run the outages and soaks that take longer
