@@ -94,7 +94,9 @@ def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: 
     """Killed at any moment, with the same id or another: each job is always somewhere, and in the end each has its end."""
     draw = random.Random(7)
     behind = {"lease_seconds": 1, "concurrency": 8, **models(**{"model-1": "text_generation", "faulty": "faulty"})}
-    behind["gpu_pool"] = {"max_concurrency": 8 * (KILLS + 1)}  # What dead workers had started keeps its slots for a while.
+    behind["gpu_pool"] = {
+        "max_concurrency": 8 * (KILLS + 1)
+    }  # What dead workers had started keeps its slots for a while.
     with Load(valkey, ahead=40).running() as load:
         for kill in range(KILLS):
             worker = fleet.start(worker_id="the-same" if kill % 2 else f"another-{kill}", until=("ready",), **behind)

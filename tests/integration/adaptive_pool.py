@@ -25,8 +25,8 @@ def level(client: redis.Redis) -> int:
     return int(client.hget(KEYS.pool(POOL), "level") or 0)
 
 
-def at(client: redis.Redis, standing: int) -> None:
-    """Let the pool stand at a level that it has just come to, with all of it taken."""
+def at(client: redis.Redis, standing: int, taken: int | None = None) -> None:
+    """Let the pool stand at a level that it has just come to, with all of it taken, or so much."""
     now_ms = redis_time_ms(client)
     stands: dict[Any, Any] = {
         "level": standing,
@@ -35,7 +35,7 @@ def at(client: redis.Redis, standing: int) -> None:
         "level_version": f"v-{now_ms}",
     }
     client.hset(KEYS.pool(POOL), mapping=stands)
-    client.zadd(KEYS.pool_slots(POOL), {f"{MODEL}\n{n}": now_ms + 60_000 for n in range(standing)})
+    client.zadd(KEYS.pool_slots(POOL), {f"{MODEL}\n{n}": now_ms + 60_000 for n in range(taken or standing)})
     client.expire(KEYS.pool_slots(POOL), 60)
 
 

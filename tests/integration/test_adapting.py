@@ -155,6 +155,14 @@ class TestOneWorker:
         one.exchange()
         assert level(valkey) == 7
 
+    def test_what_nothing_runs_into_is_not_raised(self, worker: Make, valkey: redis.Redis) -> None:
+        """A level that is not needed proves nothing."""
+        one = worker()
+        at(valkey, 6, taken=5)
+        sees(one, *[ended(granted_ms=redis_time_ms(valkey))] * 6)
+        one.exchange()
+        assert (level(valkey), answers_counted(valkey)) == (6, 0)
+
     def test_no_answer_in_time_is_a_slow_one(self, worker: Make, valkey: redis.Redis) -> None:
         """A server that answers nothing any more is not sent as much as before."""
         one = worker()
@@ -316,6 +324,27 @@ class TestOutages:
                 one.exchange()
                 assert answers_counted(valkey) == 4
                 one.store._scripts._link.close()  # type: ignore[attr-defined]  # the proxy waits for it
+
+    def test_a_write_that_never_arrived_is_done_by_the_next_call(self, worker: Make, valkey: redis.Redis) -> None:
+        """A worker cannot tell it from one whose reply was lost."""
+        one = worker()
+        at(valkey, 10)
+        sees(one, *[ended(granted_ms=redis_time_ms(valkey))] * 4)
+        look = one.store.look
+
+        def broken(write: Write | None, paces: Mapping[str, float | None]) -> Look:
+            if write is not None:
+                raise RedisUnavailable
+            return look(write, paces)
+
+        one.store.look = broken  # type: ignore[method-assign]  # a connection that breaks at the worst moment
+        with pytest.raises(RedisUnavailable):
+            one.exchange()
+        one.store.look = look  # type: ignore[method-assign]  # as it was
+        assert answers_counted(valkey) == 0
+        assert one._is_due()
+        one.exchange()
+        assert answers_counted(valkey) == 4
 
     def test_a_lost_reply_of_a_fall_lowers_the_level_once(
         self, worker: Make, redis_url: str, valkey: redis.Redis

@@ -295,7 +295,8 @@ class TestCosts:
         assert link.round_trips == 20
         assert calls["evalsha"] == 20
         in_the_script = {
-            name: calls[name] / 20 for name in ("zadd", "hset", "hget", "smembers", "exists", "pexpire", "zrangebyscore")
+            name: calls[name] / 20
+            for name in ("zadd", "hset", "hget", "smembers", "exists", "pexpire", "zrangebyscore")
         }
         assert in_the_script == {
             "hset": 1,

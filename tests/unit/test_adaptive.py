@@ -173,6 +173,16 @@ def test_a_limit_that_is_lowered_takes_the_level_along() -> None:
     assert (level.level, level.reason, level.ceiling, level.lowered_ms) == (3, Reason.LIMIT, 0, CHANGED_MS)
 
 
+def test_growth_ends_at_max_concurrency() -> None:
+    """However large the step is that would lead beyond."""
+    assert growing(replace(TEN, level=MOST - 1, step=64), 2) == [MOST, MOST]
+
+
+def test_a_moment_in_which_nothing_waits_is_enough_to_grow() -> None:
+    """Batches leave a queue now and then empty that is no standing one."""
+    assert after(Signals(waiting=9), Signals(waiting=0), flight(waiting=9)).level == 14
+
+
 def test_a_try_in_vain_makes_the_next_pause_longer() -> None:
     """Twice as long each time, up to the longest; a try that was not in vain begins anew."""
     level, pauses = replace(TEN, proven=10, ceiling=11), []
