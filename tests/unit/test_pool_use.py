@@ -40,6 +40,13 @@ def test_an_adaptive_pools_limit_is_where_it_stands(level: str, limit: int) -> N
     assert use(level=level).slots_limit == limit
 
 
+@pytest.mark.parametrize(("until_ms", "limit"), [(NOW_MS + 1, 2), (NOW_MS, 8)])
+def test_a_level_that_nobody_goes_on_with_is_none(until_ms: int, limit: int) -> None:
+    """The script that grants takes no notice of it either."""
+    found = use(level="2", level_until_ms=str(until_ms))
+    assert (found.slots_limit, found.level is None) == (limit, limit == 8)
+
+
 @pytest.mark.parametrize(
     ("level", "passed_ms", "tokens"),
     [("0", 0, 0.0), ("0", 1000, 100.0), ("-500", 1000, -400.0), ("0", 60_000, 1000.0), ("1500", 1000, 1500.0)],

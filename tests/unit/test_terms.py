@@ -7,7 +7,8 @@ import pytest
 from settings.schema import Settings
 from tasks.reading import ModelLimits
 from tests.fakes import FakeClock, FakeInference
-from worker.terms import lease_terms, ledger_terms, ports_of
+from worker.ledger_terms import PoolTerms
+from worker.terms import lease_terms, ledger_terms, pool_terms, ports_of
 
 
 def configured(**changes: Any) -> Settings:
@@ -87,3 +88,11 @@ def test_each_model_has_its_limits() -> None:
     any_of_them = {"acme/model-2": {"options_json_input": "options"}}
     limits = ports_of(configured(models=any_of_them), FakeInference(), FakeClock(), lambda: 0.5).limits
     assert limits["acme/model-2"] == ModelLimits(1 << 20, parameters=None)
+
+
+def test_the_pool_learns_all_of_its_limits() -> None:
+    """And whether it finds its own level."""
+    limits = {"max_concurrency": 8, "requests_per_minute": 600, "tokens_per_minute": None, "adaptive": True}
+    terms = pool_terms(configured(gpu_pool={"name": "gpu", "kept_slots": {"acme/model-1": 2}, **limits}))
+    assert terms == PoolTerms("gpu", 8, 600, None, {"acme/model-1": 2}, adaptive=True)
+    assert not pool_terms(configured()).adaptive
