@@ -164,6 +164,8 @@ def _worker(name: str, redis_url: str, triton_url: str, lease: float, jobs: int)
             "concurrency": jobs // len(WORKERS),
             "lease_seconds": lease,
             "heartbeat_seconds": 0.5,
+            # What a killed worker had started keeps its slots until its timeout; here they are in nobody's way.
+            "gpu_pool": {"max_concurrency": 4096},
             "runtime_config": {"model_name": MODEL},
         }
     )
