@@ -124,6 +124,15 @@ class TestOutputs:
         got = run_tensors(echo, inputs=inputs, outputs=[{"name": "count"}])
         assert [output.name for output in got.outputs] == ["count"]
 
+    @pytest.mark.parametrize("datatype", ["FP32", "INT64"])
+    def test_nothing_is_never_classified(self, echo: TritonInference, witness: Witness, datatype: str) -> None:
+        """Triton dies of it, and every job with it."""
+        outputs = [{"name": f"OUT_{datatype}", "parameters": {"classification": 1}}]
+        error = tensors_failure(echo, InvalidJob, inputs=[tensor(datatype, [], [1, 0])], outputs=outputs)
+        assert error.detail == "outputs[0] cannot be classified: an input has no values"
+        assert witness.count(ECHO) == 0
+        assert output_of(echo, inputs=[tensor(datatype, [], [1, 0])]).data == []
+
     def test_a_classification_comes_with_its_labels(self, echo: TritonInference) -> None:
         """For each row the largest values first, as Triton writes them; no more than there are."""
         classify = {"outputs": [{"name": "OUT_FP32", "parameters": {"classification": 2}}]}

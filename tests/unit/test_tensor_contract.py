@@ -30,7 +30,7 @@ BATCHED: Final = ModelDescription(
     max_batch_size=4,
 )
 CONTRACT: Final = TensorContract(BATCHED, {"tokens": "n"})
-A: Final = {"name": "a", "datatype": "FP16", "shape": [4, 2, 0], "data": []}
+A: Final = {"name": "a", "datatype": "FP16", "shape": [4, 2, 1], "data": [0] * 8}
 
 
 def objections(
@@ -101,6 +101,14 @@ def test_without_its_configuration_a_model_requires_nothing() -> None:
 def test_an_output_is_held_against_the_models(output: dict[str, Any], said: list[str]) -> None:
     """Its name, whether it can be classified, and that what is billed by is seen."""
     assert objections(outputs=[output]) == said
+
+
+def test_nothing_is_classified_where_an_input_has_no_values() -> None:
+    """An output without a value ends the server too, and its size is not known before."""
+    classify = {"name": "x", "parameters": {"classification": 2}}
+    empty = A | {"shape": [4, 2, 0], "data": []}
+    assert objections(inputs=[empty], outputs=[{"name": "x"}]) == []
+    assert objections(inputs=[empty], outputs=[classify]) == ["outputs[0] cannot be classified: an input has no values"]
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)

@@ -12,7 +12,7 @@ from worker.triton.outputs import INTEGER_DATATYPES
 from worker.triton.remedies import name_another
 
 CLASSIFIABLE: Final = INTEGER_DATATYPES | {"FP32", "FP64"}
-"""What Triton can classify. Asked to classify BYTES it dies."""
+"""What Triton can classify. Asked to classify BYTES, or a tensor without a value, it dies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class TensorContract:
         known = _by_name(self.model.outputs)
         for index, wanted in enumerate(job.outputs):
             described = known.get(wanted.name)
-            problem = "is none of the model's" if described is None else self._why_not(wanted, described)
+            problem = "is none of the model's" if described is None else self._why_not(job, wanted, described)
             if problem:
                 yield f"outputs[{index}] {problem}"
 
@@ -47,10 +47,13 @@ class TensorContract:
             if not described.optional and described.name not in given:
                 yield f"the model's input {described.name} is missing"
 
-    def _why_not(self, wanted: WantedOutput, described: TensorDescription) -> str:
+    def _why_not(self, job: TensorJob, wanted: WantedOutput, described: TensorDescription) -> str:
         parameters = wanted.parameters
         if parameters.classification is not None and described.datatype not in CLASSIFIABLE:
             return f"cannot be classified: it is of {described.datatype}"
+        if parameters.classification is not None and any(0 in tensor.shape for tensor in job.inputs):
+            # Then the output may have none either, which is seen when it is too late.
+            return "cannot be classified: an input has no values"
         is_plain = parameters.classification is None and parameters.shared_memory_region is None
         if wanted.name in self.usage.values() and not is_plain:
             return "is what the job is billed by: it comes neither classified nor in shared memory"
