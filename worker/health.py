@@ -185,10 +185,11 @@ def declarations(settings: Settings, limits: Mapping[str, object]) -> dict[str, 
     ``limits`` is what the worker itself checks them by. The script that writes a declaration adds ``since``, when it was first
     written so.
     """
-    return {name: _declaration(settings.runtime_for(name), its) for name, its in limits.items()}
+    remembered = settings.settled_ttl_seconds
+    return {name: _declaration(settings.runtime_for(name), its, remembered) for name, its in limits.items()}
 
 
-def _declaration(config: RuntimeConfig, limits: object) -> str:
+def _declaration(config: RuntimeConfig, limits: object, settled_ttl_seconds: int) -> str:
     # Of tensors there is no prompt, and are no tokens.
     text = limits if isinstance(limits, ModelLimits) else None
     tensors = limits if isinstance(limits, TensorLimits) else None
@@ -200,5 +201,6 @@ def _declaration(config: RuntimeConfig, limits: object) -> str:
         "max_input_bytes": tensors and tensors.max_input_bytes,
         "parameters": None if parameters is None else sorted(parameters),
         "chat_template": config.chat_template,
+        "settled_ttl_seconds": settled_ttl_seconds,
     }
     return json.dumps(content, separators=(",", ":")).removesuffix("}")

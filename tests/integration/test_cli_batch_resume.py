@@ -156,17 +156,19 @@ class TestEndedAnywhere:
             files.summary()
         assert worker.prompts == prompts
 
+    @pytest.mark.parametrize(("declared", "hours"), [({}, 8 * 24), ({"kind": "text", "settled_ttl_seconds": 3600}, 2)])
     def test_jobs_sent_so_long_ago_that_they_may_be_forgotten_are_not_run_again(
-        self, files: BatchFiles, valkey: redis.Redis
+        self, files: BatchFiles, valkey: redis.Redis, declared: dict[str, Any], hours: int
     ) -> None:
-        """Their lines say so; those that were never sent are."""
+        """Their lines say so; those that were never sent are. How long is remembered is for the workers to say."""
         prompts = files.write_prompts(6)
         with started(files, "--window", "3") as process:
             wait_until(lambda: valkey.llen(KEYS.jobs(MODEL)) == 3, description="jobs are queued")
             process.kill()
         valkey.flushall()
         begun, sent = map(json.loads, files.journal.read_text().splitlines())
-        long_ago = sent["at_ms"] - 8 * 86_400_000
+        valkey.hset(KEYS.models, MODEL, json.dumps(declared))
+        long_ago = sent["at_ms"] - hours * 3_600_000
         files.journal.write_text(
             f"{json.dumps({**begun, 'created_at_ms': long_ago})}\n{json.dumps({**sent, 'at_ms': long_ago})}\n"
         )

@@ -72,8 +72,9 @@ def test_a_configuration_says_what_its_worker_will_check() -> None:
                 "max_prompt_bytes": 5,
                 "parameters": ["seed"],
                 "chat_template": "t",
+                "settled_ttl_seconds": 60,
             },
-            ModelCard(ModelLimits(5, 9, frozenset({"seed"})), "t"),
+            ModelCard(ModelLimits(5, 9, frozenset({"seed"})), "t", settled_ttl_seconds=60),
         ),
         (
             {"kind": "text", "max_tokens_limit": None, "max_prompt_bytes": 5, "parameters": None, "since": "x"},

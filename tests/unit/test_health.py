@@ -241,6 +241,7 @@ def test_a_declaration_is_what_the_worker_checks_jobs_by(settings: Settings) -> 
             "max_input_bytes": None,
             "parameters": ["seed", "top_p"],
             "chat_template": None,
+            "settled_ttl_seconds": 604_800,
         },
         "acme/model-2": {
             "kind": "text",
@@ -249,6 +250,7 @@ def test_a_declaration_is_what_the_worker_checks_jobs_by(settings: Settings) -> 
             "max_input_bytes": None,
             "parameters": None,
             "chat_template": None,
+            "settled_ttl_seconds": 604_800,
         },
     }
 
@@ -271,6 +273,7 @@ def test_a_declaration_of_tensors_says_what_its_jobs_are_checked_by() -> None:
         "max_input_bytes": 5,
         "parameters": ["a", "mode"],
         "chat_template": None,
+        "settled_ttl_seconds": 604_800,
     }
 
 

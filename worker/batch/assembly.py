@@ -177,7 +177,8 @@ class Batch:
             facts,
             progress,
             self._post,
-            is_stale=not is_new and age_ms > around.settled_ttl_seconds * 1000,
+            age_seconds=0.0 if is_new else age_ms / 1000,
+            remembered_seconds=self._remembered_seconds,
         )
         letters = DeadLetters(facts.batch_id, facts.created_at_ms)
         collector = Collector(progress, self._post, letters, around.now)
@@ -192,6 +193,10 @@ class Batch:
             templates=templates,
             max_job_bytes=self._around.max_job_bytes,
         )
+
+    def _remembered_seconds(self, model: str) -> float:
+        declared = self._models.card(model).settled_ttl_seconds
+        return self._around.settled_ttl_seconds if declared is None else min(declared, self._around.settled_ttl_seconds)
 
     def _met(self, model: str) -> None:
         if self._unserved < _MOST_UNSERVED and not self._post.is_served(model):

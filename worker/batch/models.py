@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import redis
@@ -17,11 +17,15 @@ _MOST_REMEMBERED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What there is to know of a model before a job is sent; ``limits`` is None where the model is unknown."""
+    """What there is to know of a model before a job is sent; ``limits`` is None where the model is unknown.
+
+    ``settled_ttl_seconds`` is how long its workers remember that a job has ended, None where they do not say.
+    """
 
     limits: ModelLimits | None = None
     chat_template: str | None = None
     takes_prompts: bool = True
+    settled_ttl_seconds: int | None = None
 
 
 class Models:
@@ -57,7 +61,7 @@ class Models:
         theirs = self._registered(model)
         if ours is None:
             return theirs
-        return ModelCard(ours.limits, theirs.chat_template, ours.takes_prompts)
+        return replace(ours, chat_template=theirs.chat_template, settled_ttl_seconds=theirs.settled_ttl_seconds)
 
 
 def cards_of(settings: Settings) -> dict[str, ModelCard]:
@@ -95,5 +99,10 @@ def _card(said: dict[str, Any]) -> ModelCard:
         max_tokens_limit=tokens if isinstance(tokens, int) else None,
         parameters=frozenset(map(str, parameters)) if isinstance(parameters, list) else None,
     )
-    template = said.get("chat_template")
-    return ModelCard(limits, template if isinstance(template, str) else None, said.get("kind", "text") == "text")
+    template, remembered = said.get("chat_template"), said.get("settled_ttl_seconds")
+    return ModelCard(
+        limits,
+        template if isinstance(template, str) else None,
+        said.get("kind", "text") == "text",
+        remembered if isinstance(remembered, int) else None,
+    )

@@ -1,7 +1,8 @@
 """From the input to the queues: a line at a time, as many as the window has room for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from worker.batch.bad_line import BadLine
@@ -42,7 +43,8 @@ class Chunk:
 class Sender:
     """Sends the lines that are not done. ``facts`` is what the journal said at the start of this run.
 
-    ``is_stale``: jobs that were sent before it may have ended so long ago that Redis has forgotten them.
+    ``age_seconds`` is how long before this run the batch was last worked on, 0 for a new one, and ``remembered_seconds`` how long
+    Redis knows of a model's job that it has ended.
     """
 
     records: Iterator[Record]
@@ -51,8 +53,10 @@ class Sender:
     facts: Facts
     progress: Progress
     post: Post
-    is_stale: bool = False
+    age_seconds: float = 0.0
+    remembered_seconds: Callable[[str], float] = lambda _: inf
     exhausted: bool = False
+    _is_stale: bool = field(default=False, init=False)
     _mark: int = field(init=False)
     _read: int = field(default=0, init=False)
 
@@ -77,7 +81,7 @@ class Sender:
         self.journal.will_send(self._mark, self.facts.seen_at_ms if self._has_old_jobs() else at_ms)
 
     def _has_old_jobs(self) -> bool:
-        if not self.is_stale:
+        if not self._is_stale:
             return False
         oldest = self.progress.window.oldest
         has_read_on = self.exhausted or self._read > self.facts.sent
@@ -108,6 +112,7 @@ class Sender:
             window.enter(planned.line)
             chunk.planned.append(planned)
             chunk.size += planned.size
+            self._is_stale = self._is_stale or self._may_be_forgotten(planned)
 
     def _send(self, planned: list[Planned]) -> None:
         at_ms = self.post.now_ms()
@@ -127,7 +132,10 @@ class Sender:
         standings = self.post.standings([each.line.job_id for each in planned])
         pairs = zip(planned, standings, strict=True)
         traceless = [each for each, standing in pairs if not standing.result_bytes and not standing.has_ended]
-        if not self.is_stale:
-            return traceless
-        self.progress.end([failed(each.line, OUTCOME_UNKNOWN, _UNKNOWN) for each in traceless])
-        return []
+        forgotten = [each for each in traceless if self._may_be_forgotten(each)]
+        self.progress.end([failed(each.line, OUTCOME_UNKNOWN, _UNKNOWN) for each in forgotten])
+        return [each for each in traceless if not self._may_be_forgotten(each)]
+
+    def _may_be_forgotten(self, planned: Planned) -> bool:
+        """Tell whether the job, if it was sent before this run, may have ended so long ago that Redis no longer knows."""
+        return self.age_seconds > self.remembered_seconds(planned.line.model)
