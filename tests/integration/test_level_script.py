@@ -174,6 +174,13 @@ class TestTheScript:
         moved(store, level=3)
         assert all(valkey.exists(f"{KEYS.pool(POOL)}:turn:{run}") for run in (RUN, OTHER_RUN))
 
+    def test_what_has_lapsed_is_not_in_the_way(self, store: LevelStore, link: RedisLink, valkey: redis.Redis) -> None:
+        """What a dead holder leaves behind comes back by itself, and does not make the level grow."""
+        enter(link)
+        valkey.zadd(KEYS.pool_slots(POOL), {f"{MODEL}\ndead/{n}": redis_time_ms(valkey) for n in range(3)})
+        look = moved(store, level=3)
+        assert (look.stands, look.full, valkey.exists(KEYS.pool_slots(POOL))) == (True, False, 0)
+
     def test_the_shortest_times_of_all_workers_stand(
         self, store: LevelStore, link: RedisLink, valkey: redis.Redis
     ) -> None:

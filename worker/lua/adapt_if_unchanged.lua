@@ -16,38 +16,33 @@
 local pool_hash, paces = KEYS[1], KEYS[2]
 local prefix, pool, incarnation = ARGV[1], ARGV[2], ''
 local expected, version, last_field = ARGV[3], ARGV[4], 5 + tonumber(ARGV[5])
-local PACES_LAST_MS, REQUESTS_MS = 86400000, 60000
+local PACES_LAST_MS = 86400000
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- Who started last says whether the pool is adaptive; where that is lost, whoever adapts says so.
-local of_pool = redis.call('HMGET', pool_hash, 'max_concurrency', 'adaptive', 'requests_per_minute')
+local of_pool = redis.call('HMGET', pool_hash, 'max_concurrency', 'adaptive')
 if not of_pool[1] or of_pool[2] == '0' then return {now_ms, 0, 0, 0, 0, {}, {}} end
 if not of_pool[2] then redis.call('HSET', pool_hash, 'adaptive', '1') end
-local most, requests_per_minute = tonumber(of_pool[1]), tonumber(of_pool[3])
 
 -- include level
 
 keep_level()
-local values = redis.call('HMGET', pool_hash, unpack(LEVEL_FIELDS))
-local before = {}
-for i, name in ipairs(LEVEL_FIELDS) do before[name] = values[i] or '' end
 
--- Counted, and not looked through as for a grant: every worker asks, and a large pool has thousands of slots.
-local function level_is_in_the_way()
-  local used = redis.call('ZCOUNT', pool_hash .. ':slots', '(' .. now_ms, '+inf')
-  if used >= math.min(most, tonumber(before.level) or most) then return true end
-  if redis.call('ZCARD', pool_hash .. ':waiting') == 0 then return false end
-  local granted = redis.call('ZCOUNT', pool_hash .. ':grants', '(' .. (now_ms - REQUESTS_MS), '+inf')
-  return granted < (requests_per_minute or math.huge)
-end
-
-local is_full = level_is_in_the_way()
-
-local function call_those_with_room()
+-- include claims
 -- include pool
-  call_who_waits()
+
+local most = tonumber(of_pool[1])
+local is_full = used >= limit or (requests_left > 0 and redis.call('ZCARD', waiters) > 0)
+
+local function level_fields()
+  local fields, values = {}, redis.call('HMGET', pool_hash, unpack(LEVEL_FIELDS))
+  for i, name in ipairs(LEVEL_FIELDS) do fields[name] = values[i] or '' end
+  return fields
 end
+
+local before = level_fields()
+local now = before
 
 local function write()
   for i = 6, last_field, 2 do
@@ -55,11 +50,10 @@ local function write()
     redis.call('HSET', pool_hash, ARGV[i], value)
   end
   redis.call('HSET', pool_hash, 'level_version', version)
-  values = redis.call('HMGET', pool_hash, unpack(LEVEL_FIELDS))
-  local after = {}
-  for i, name in ipairs(LEVEL_FIELDS) do after[name] = values[i] or '' end
-  if (tonumber(after.level_era) or 0) ~= (tonumber(before.level_era) or 0) then redis.call('DEL', paces) end
-  if tonumber(after.level) > (tonumber(before.level) or 0) then call_those_with_room() end
+  now = level_fields()
+  if (tonumber(now.level_era) or 0) ~= (tonumber(before.level_era) or 0) then redis.call('DEL', paces) end
+  limit = math.max(1, math.min(most, tonumber(now.level)))
+  call_who_waits()
 end
 
 local stands = false
@@ -81,8 +75,8 @@ for i = last_field + 1, #ARGV, 2 do
 end
 
 local stored = {}
-for i, name in ipairs(LEVEL_FIELDS) do
+for name, value in pairs(now) do
   stored[#stored + 1] = name
-  stored[#stored + 1] = values[i] or ''
+  stored[#stored + 1] = value
 end
 return {now_ms, 1, stands and 1 or 0, is_full and 1 or 0, most, stored, shortest}
