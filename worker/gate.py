@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from tasks.errors import ContractMismatch, ErrorCode, JobError, ModelNotReady, QueueFull
+from tasks.errors import ConnectionLost, ContractMismatch, ErrorCode, JobError, ModelNotReady, QueueFull
 from tasks.generate import Clock
 
 FIRST_PAUSE_MS: Final = 250.0
@@ -53,7 +53,7 @@ class ModelState:
     """A model's standing; ``look_at_ms`` (monotonic) is when it is looked at next, ``strikes`` the failures in a row.
 
     ``held`` says that its circuit shuts it whatever looks give, ``held_for`` what opened that, and ``passed`` whether the last look
-    since then passed. ``watched`` says that it is looked at whatever its standing.
+    since then passed. ``watched`` says that it is looked at whatever its standing, ``doubted`` that it is to be, once.
     """
 
     standing: Standing = Standing.STARTING
@@ -65,11 +65,12 @@ class ModelState:
     held_for: ErrorCode | None = None
     passed: bool = False
     watched: bool = False
+    doubted: bool = False
 
     @property
     def is_looked_at(self) -> bool:
         """Whether looks at it are of use."""
-        return self.watched or (self.standing is not Standing.READY and not self.held)
+        return self.watched or self.doubted or (self.standing is not Standing.READY and not self.held)
 
 
 def cause_of(error: JobError) -> Cause | None:
@@ -107,6 +108,10 @@ class ModelGate:
         """Tell whether jobs of the model may be claimed now."""
         return self._states[model].standing is Standing.READY
 
+    def has_died(self, model: str) -> bool:
+        """Tell whether the model's process is dead, by what opened its circuit."""
+        return self._states[model].held_for is ErrorCode.RUNTIME_MODEL_CRASHED
+
     def states(self) -> Mapping[str, ModelState]:
         """Return all standings by public name."""
         return self._states
@@ -118,6 +123,10 @@ class ModelGate:
             return
         if isinstance(error, (QueueFull, ModelNotReady, ContractMismatch)):
             self.pause(model, error)
+        elif isinstance(error, ConnectionLost) and state.standing is Standing.READY:
+            # Its server may be gone, and what was left running there with it: who waits for those slots does not send it a job.
+            self._states[model] = replace(state, doubted=True, look_at_ms=self._clock.monotonic_ms())
+            self._on_change()
         elif error is None and state.strikes and state.standing is Standing.READY:
             self._states[model] = replace(state, strikes=0)
 
@@ -163,7 +172,7 @@ class ModelGate:
 
     def looked_at(self, model: str, error: JobError | None) -> None:
         """Learn what a look at the model's readiness and contract gave."""
-        state = replace(self._states[model], passed=error is None)
+        state = replace(self._states[model], passed=error is None, doubted=False)
         now_ms = self._clock.monotonic_ms()
         if state.watched:
             state = replace(state, look_at_ms=now_ms + self._between_looks_ms())

@@ -21,7 +21,7 @@ from worker.intake_ports import Committer, Gate, Journal
 from worker.keys import Keys
 from worker.leftovers import Leftovers
 from worker.lookout import Lookout
-from worker.outcomes import Done, as_commit, follow_up
+from worker.outcomes import Done, as_commit, follow_up, is_lost
 from worker.reception import Received, Reception
 
 ASIDE_MS: Final = 1000.0  # How long the scripts set a job aside that is to run alone.
@@ -111,6 +111,7 @@ class Intake:
     def forget(self) -> None:
         """Let go of everything that is claimed: this run was declared dead, and its jobs are others' now."""
         self._lost, self._held = self._held, {}
+        self.leftovers.lose(self._lost.values())
         self._opening.clear()
         self._deliveries.clear()
         self._wake.set()
@@ -200,6 +201,8 @@ class Intake:
     def _committed(self, done: Done, word: int) -> None:
         if isinstance(done.commit, Retry):
             self.lookout.expect_retry(self.clock.monotonic_ms() + done.commit.delay_ms)
+        if is_lost(done.commit, word):
+            self.leftovers.came_late(done.delivery, done.outcome)
         after = follow_up(done, word, self.worker_id)
         if after.instead is not None:
             self._put_down(after.instead)
@@ -216,6 +219,7 @@ class Intake:
     def _take_in(self, claimed: Claimed) -> None:
         self.redis_clock.heard(claimed.now_ms)
         self.lookout.learn(claimed, self.clock.monotonic_ms())
+        self.leftovers.claimed()
         for claim in claimed.claims:
             received = self.reception.receive(claim)
             self._held[claim.tag] = received.delivery

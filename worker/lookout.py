@@ -76,6 +76,8 @@ class Lookout:
 
     def rest(self, model: str, until_ms: float) -> None:
         """Ask for no job of a model for a while: one went back, since its tokens are not there."""
+        # Its queue may have been found empty meanwhile, and nobody tells us of our own pushes.
+        self.ring(frozenset({model}))
         self._refused[model] = Refusal(Limit.TOKENS, None)
         self._rests_until_ms[model] = until_ms
 

@@ -98,8 +98,7 @@ class Runtime:
         self._lease = LeaseKeeper(link, self.keys, self._incarnation, terms, self._clock, events)
         self.lost_a_part = False
         """Whether the worker stops for a fault of its own, and not because it was told to."""
-        self._draining = False
-        self._stopped_at_ms = 0.0
+        self._draining, self._stopped_at_ms = False, 0.0
         self._hurried = Event()
         self._greenlets: list[Loop] = []
         self._runs = Runs()
@@ -205,7 +204,7 @@ class Runtime:
             keys=self.keys,
             worker_id=settings.worker_id,
             is_trusted=self._incarnation.is_trusted,
-            leftovers=Leftovers(lambda: self._incarnation.name),
+            leftovers=Leftovers(lambda: self._incarnation.name, self._gate.has_died),
         )
 
     def _lose_part(self, part: "Loop") -> None:
@@ -235,6 +234,7 @@ class Runtime:
 
     def _standing_changed(self) -> None:
         self._recovery.look_again()
+        self.intake.leftovers.models_changed()
         self.intake.wake()
         self._heartbeat.beat_soon()
 

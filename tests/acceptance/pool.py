@@ -1,8 +1,6 @@
 """Several workers of one GPU pool, whose limits a test changes as a newer start does; and what the pool has granted."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -109,6 +107,13 @@ def wait_until_slots(client: Client, count: int, *, timeout: float = 10.0) -> No
     wait_until(lambda: len(slots(client)) == count, description=f"{count} slots are taken", timeout=timeout)
 
 
+def empty_the_bucket(client: Client) -> float:
+    """Let no tokens be there; returns when, in seconds."""
+    now_ms = redis_time_ms(client)
+    client.hset(KEYS.pool(GPU), mapping={"tokens_level": 0, "tokens_at_ms": now_ms})
+    return now_ms / 1000
+
+
 def commands(client: Client, name: str) -> int:
     """Return how often Redis has done a command, in scripts too."""
     return int(client.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0))
@@ -117,14 +122,6 @@ def commands(client: Client, name: str) -> int:
 def claim_calls(client: Client) -> int:
     """Return how often workers have asked for jobs: each call asks once which of the models are paused."""
     return commands(client, "smismember")
-
-
-@contextmanager
-def counted_claims(client: Client) -> Iterator[Counter[str]]:
-    """Count the claim calls of a while; the counter is filled at its end."""
-    counter, before = Counter[str](), claim_calls(client)
-    yield counter
-    counter["claims"] = claim_calls(client) - before
 
 
 def most_in_a_window(times: Iterable[float], seconds: float) -> int:

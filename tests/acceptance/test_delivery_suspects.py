@@ -1,10 +1,8 @@
 """A job that kills: it ends coded after as many kills as are allowed, and whoever merely stood beside it succeeds."""
 
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -24,8 +22,8 @@ from tests.acceptance.gateway import (
     stock_producer,
     wait_for_results,
 )
+from tests.acceptance.reviving import revived
 from tests.jobs import job_json
-from tests.triton_http import revive
 from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
@@ -124,28 +122,6 @@ def test_bytes_that_kill_whoever_reads_them_become_a_dead_letter(fleet: Fleet, v
     assert codes(wait_for_results(valkey, "before", "after").values()) == [None, None]
     assert not valkey.exists(KEYS.running, KEYS.claimants, KEYS.waiting)
     assert not valkey.keys(KEYS.attempts("*"))
-
-
-@contextmanager
-def revived(url: str, witness: Witness) -> Iterator[None]:
-    """Give the model a new process each time that a prompt ``exit`` has ended its process, as an operator would."""
-    stopping = threading.Event()
-
-    def watch() -> None:
-        seen = 0
-        while not stopping.wait(0.02):
-            killed = sum(served.prompt == "exit" for served in witness.served("faulty"))
-            if killed > seen:
-                seen = killed
-                revive(url, "faulty")
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def test_a_job_that_kills_its_models_process_is_told_from_its_neighbours(

@@ -1,17 +1,24 @@
-"""A connection that is lost does not end its inference: the slot stays taken, and is free as soon as nothing can run there any more."""
+"""What is not heard of any more keeps its slot, since its inference goes on; and gives it back as soon as that must be over."""
 
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.acceptance.delivery import wait_until_busy
-from tests.acceptance.fleet import Client, Fleet
-from tests.acceptance.gateway import push_jobs, queued
-from tests.acceptance.pool import GPU, slots, wait_until_slots
+from tests.acceptance.delivery import attempt_codes, wait_until_busy
+from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess
+from tests.acceptance.gateway import codes, push_jobs, queued, result_of
+from tests.acceptance.pool import GPU, LEASE, slots, wait_until_slots
 from tests.acceptance.proxy import Proxy
+from tests.triton_http import revive
 from tests.waiting import wait_until
 from tests.witness import Witness
+from worker.ledger_terms import PoolTerms
+from worker.pool import Pool
+from worker.redis_link import RedisLink
 from worker.sandbox.triton_server import TritonServer
+from worker.watch import SECONDS_BETWEEN
 
 
 @pytest.fixture
@@ -21,36 +28,76 @@ def line(own_triton: TritonServer) -> Iterator[Proxy]:
         yield proxy
 
 
-def start(fleet: Fleet, line: Proxy, limit: int) -> None:
+def start(fleet: Fleet, name: str, endpoint: str, limit: int, model: str, **config: Any) -> WorkerProcess:
     """Start a worker whose inferences may take a minute, so that no slot lapses in a test."""
-    fleet.start(
-        runtime_endpoint=line.http_url,
+    return fleet.start(
+        worker_id=name,
+        runtime_endpoint=endpoint,
+        endpoint_id="triton",
         gpu_pool={"name": GPU, "max_concurrency": limit},
-        runtime_config={"model_name": "text_generation", "timeout_seconds": 60},
+        runtime_config={"model_name": model, "timeout_seconds": 60},
+        **config,
     )
 
 
-def wait_until_over(witness: Witness) -> None:
-    """Return when the first inference has ended in Triton, unheard."""
+def lose_one(valkey: Client, line: Proxy, witness: Witness, seconds: float) -> str:
+    """Let the connection of an inference be lost; return its slot once it has ended, unheard, and its job is due again."""
+    push_jobs(valkey, "lost", prompt=f"sleep={seconds} work")
+    wait_until_busy(witness, 1)
+    (slot,) = slots(valkey)
+    line.cut()
     wait_until(lambda: witness.served()[0].finished_at, description="the inference has ended")
+    wait_until(lambda: queued(valkey) == ["lost"], description="the retry is due")
+    return slot
 
 
 def test_a_lost_connection_keeps_its_slot_until_triton_refuses_connections(
-    fleet: Fleet, line: Proxy, valkey: Client, own_witness: Witness
+    fleet: Fleet, line: Proxy, valkey: Client, redis_url: str, own_witness: Witness
 ) -> None:
-    """Nobody can tell when that inference is over; a server that is not there runs none."""
-    start(fleet, line, 1)
-    push_jobs(valkey, "lost", prompt="sleep=0.3 work")
-    wait_until_busy(own_witness, 1)
-    (slot,) = slots(valkey)
-    line.cut()
-    wait_until_over(own_witness)
-    push_jobs(valkey, "next", prompt="work")
-    wait_until(lambda: sorted(queued(valkey)) == ["lost", "next"], description="the retry is due")
+    """Nobody can tell when that inference is over; a server that is not there runs none. It is looked for as soon as one is lost."""
+    start(fleet, "only", line.http_url, 1, "text_generation")
+    slot = lose_one(valkey, line, own_witness, 0.3)
     assert slots(valkey) == [slot]
     assert own_witness.count() == 1
 
+    Pool(RedisLink(redis_url), KEYS, PoolTerms(GPU, 2), "newest").enter()
+    wait_until_busy(own_witness, 2)
     line.refuse()
+    line.cut()
+    wait_until_slots(valkey, 0, timeout=SECONDS_BETWEEN / 2)
+    assert own_witness.count() == 2
+
+
+def test_a_lost_connection_keeps_its_slot_until_the_models_process_is_dead(
+    fleet: Fleet, line: Proxy, valkey: Client, own_triton: TritonServer, own_witness: Witness
+) -> None:
+    """Whichever worker sees it die: that is known by the model's circuit. The retry waits until the model is back."""
+    start(fleet, "loses", line.http_url, 1, "faulty", retry={"base_seconds": 1, "max_seconds": 1})
+    slot = lose_one(valkey, line, own_witness, 0.3)
+    assert slots(valkey) == [slot]
+
+    start(fleet, "sees", own_triton.url, 2, "faulty", retry={"max_attempts": 1})
+    push_jobs(valkey, "killer", prompt="exit")
+    assert codes([result_of(valkey, "killer")]) == ["runtime_model_crashed"]
+    wait_until(lambda: slot not in slots(valkey), description="the slot is free")
+    revive(own_triton.url, "faulty")
+    assert attempt_codes(result_of(valkey, "lost"))[-1] is None
+
+
+def test_a_worker_that_was_declared_dead_gives_back_what_it_hears_the_end_of(
+    fleet: Fleet, valkey: Client, triton_url: str, witness: Witness
+) -> None:
+    """It was frozen longer than its lease; the answer was there when it went on, and its slot need not lapse."""
+    frozen = start(fleet, "frozen", triton_url, 1, "text_generation", lease_seconds=LEASE)
+    push_jobs(valkey, "late", prompt="sleep=0.5 work")
+    wait_until_busy(witness, 1)
+    frozen.signal(signal.SIGSTOP)
+    (slot,) = slots(valkey)
+    start(fleet, "other", triton_url, 1, "text_generation", lease_seconds=LEASE)
+    wait_until(lambda: queued(valkey) == ["late"], description="the job is back")
+    assert slots(valkey) == [slot]
+
+    frozen.signal(signal.SIGCONT)
+    assert attempt_codes(result_of(valkey, "late")) == ["lease_lost", None]
+    assert witness.most_at_once() == 1
     wait_until_slots(valkey, 0)
-    assert sorted(queued(valkey)) == ["lost", "next"]
-    assert own_witness.count() == 1

@@ -176,7 +176,23 @@ class TestFailures:
         bench = Bench().opened()
         bench.gate.observe(A, error)
         assert bench.gate.is_open(A)
-        assert bench.changes == 2
+        assert bench.changes == 2 + isinstance(error, ConnectionLost)
+
+    def test_a_lost_connection_has_its_model_looked_at_once(self) -> None:
+        """At once, while jobs go on; its server may be gone, and no other job may be there to find out."""
+        bench = Bench().opened()
+        bench.gate.observe(A, ConnectionLost())
+        assert bench.gate.due() == [A]
+        bench.gate.looked_at(A, None)
+        assert bench.gate.is_open(A)
+        assert bench.gate.due() == []
+
+    def test_a_lost_connection_shortens_no_pause(self) -> None:
+        """What is out of order is looked at anyhow."""
+        bench = Bench().opened()
+        bench.gate.pause(A, RuntimeUnavailable())
+        bench.gate.observe(A, ConnectionLost())
+        assert bench.pause_of(A) == FIRST_PAUSE_MS
 
     def test_of_many_that_fail_together_the_first_counts(self) -> None:
         """64 in flight are one outage, not 64."""

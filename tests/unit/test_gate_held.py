@@ -43,6 +43,17 @@ def test_a_held_model_is_shut_and_says_for_what() -> None:
     assert bench.changes == 1
 
 
+def test_it_is_known_to_have_died_while_it_is_held_for_that() -> None:
+    """Whatever looks say; held for something else it may be alive."""
+    bench = Bench()
+    bench.gate.hold(A, CRASHED, watched=True)
+    bench.gate.looked_at(A, ModelNotReady())
+    bench.gate.hold(B, ErrorCode.RUNTIME_TIMEOUT, watched=True)
+    assert (bench.gate.has_died(A), bench.gate.has_died(B)) == (True, False)
+    bench.gate.let_go(A, watched=True)
+    assert not bench.gate.has_died(A)
+
+
 def test_it_is_looked_at_soon_and_then_about_every_second() -> None:
     """However the looks end: by them it is told that it was away."""
     bench = Bench()

@@ -16,8 +16,10 @@ HOLDS = "pool acme/model-1 0 0 - -"
 
 
 def leftovers() -> Leftovers:
-    """Return those of a run, without any."""
-    return Leftovers(lambda: "triton-01:a")
+    """Return those of a run that has claimed jobs, without any."""
+    left = Leftovers(lambda: "triton-01:a")
+    left.claimed()
+    return left
 
 
 def retry(error: JobError) -> Outcome:
@@ -66,6 +68,67 @@ def test_a_dead_process_has_ended_what_ran_in_it() -> None:
     left.note(delivery(tag="1.2", queue_model=OTHER, holds=HOLDS), retry(ConnectionLost()))
     left.note(delivery(tag="1.3", holds=HOLDS), retry(ModelCrashed()))
     assert left.freed() == (slot,)
+
+
+def test_a_process_whose_death_others_saw_has_ended_it_too() -> None:
+    """By the model's circuit, which all workers of the endpoint share."""
+    dead = set[str]()
+    left = Leftovers(lambda: "triton-01:a", dead.__contains__)
+    left.claimed()
+    left.note(delivery(tag="1.1", holds=HOLDS), retry(ConnectionLost()))
+    left.models_changed()
+    assert left.freed() == ()
+    dead.add(OTHER)
+    left.models_changed()
+    assert left.freed() == ()
+    dead.add(MODEL)
+    left.models_changed()
+    assert left.freed() == (f"{MODEL}\ntriton-01:a/1.1",)
+
+
+class TestALostLease:
+    """The slots of its jobs are nobody's; they carry the name under which they were claimed, whatever this run is called now."""
+
+    @pytest.fixture
+    def left(self) -> Leftovers:
+        """A run that was declared dead with two jobs in its hands."""
+        names = iter(["triton-01:a", "triton-01:b"])
+        left = Leftovers(lambda: next(names))
+        left.claimed()
+        left.lose([delivery(tag=tag, holds=HOLDS) for tag in ("1.1", "1.2")])
+        left.claimed()
+        return left
+
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            Settlement(IDENTITY, settled(ran()), None),
+            Settlement(IDENTITY, settled(ran()), RuntimeTimeout()),
+            Return(IDENTITY, RuntimeUnavailable()),
+        ],
+        ids=["an answer", "no answer in time", "never ran"],
+    )
+    def test_an_inference_whose_end_is_heard_frees_its_slot(self, left: Leftovers, outcome: Outcome) -> None:
+        """Its own; the settlement is refused, and gives nothing back."""
+        assert left.freed() == ()
+        left.note(delivery(tag="1.1", holds=HOLDS), outcome)
+        assert left.freed() == (f"{MODEL}\ntriton-01:a/1.1",)
+
+    def test_one_that_is_lost_yet_another_way_stays_taken(self, left: Leftovers) -> None:
+        """Until the server is known to be gone; others may still be on then."""
+        left.note(delivery(tag="1.1", holds=HOLDS), retry(ConnectionLost()))
+        assert left.freed() == ()
+        left.server_is_away()
+        assert sorted(left.freed()) == [f"{MODEL}\ntriton-01:a/{tag}" for tag in ("1.1", "1.2")]
+
+    def test_an_end_that_is_told_before_the_loss_is_noticed_frees_its_slot_too(self) -> None:
+        """The ledger says that the claim is gone; of one that was broken off nobody knows when it ends."""
+        left = leftovers()
+        for tag, outcome in (("1.1", Settlement(IDENTITY, settled(ran()), None)), ("1.2", retry(ConnectionLost()))):
+            left.note(delivery(tag=tag, holds=HOLDS), outcome)
+            left.came_late(delivery(tag=tag, holds=HOLDS), outcome)
+        left.came_late(delivery(tag="1.3", holds=HOLDS), None)
+        assert left.freed() == (f"{MODEL}\ntriton-01:a/1.1",)
 
 
 @pytest.mark.parametrize("error", [None, ModelException(), RuntimeTimeout()])

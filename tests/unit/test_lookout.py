@@ -300,6 +300,15 @@ class TestRefusals:
         assert table.lookout.refusals() == {A: Limit.TOKENS}
         assert table.asked(500).open == (A,)
 
+    def test_it_is_asked_for_again_though_its_queue_was_found_empty(self) -> None:
+        """While the only job there was in this worker's hands; of its going back no bell rings here."""
+        table = Table()
+        table.lookout.ring(frozenset({A}))
+        table.found_empty(table.asked(1), 2)
+        table.lookout.rest(A, 500)
+        assert table.lookout.next_look_ms() == 500
+        assert table.asked(500).open == (A,)
+
     def test_a_model_without_a_share_of_this_worker_is_not_asked_for(self) -> None:
         """Its slots are kept for others."""
         table = Table()
