@@ -30,7 +30,9 @@ URGENT_LIST: Final = QUEUE + PRIORITIES[2]
 
 def start(fleet: Fleet, worker_id: str) -> WorkerProcess:
     """A worker that takes half of the jobs."""
-    return fleet.start(worker_id=worker_id, concurrency=JOBS // 2, lease_seconds=LEASE)
+    # What a killed worker had started keeps its slots until its timeout; here they are in nobody's way.
+    pool = {"max_concurrency": 4096}
+    return fleet.start(worker_id=worker_id, concurrency=JOBS // 2, lease_seconds=LEASE, gpu_pool=pool)
 
 
 def kill_one_of_two(client: redis.Redis, witness: Witness, victim: WorkerProcess, names: list[str]) -> float:
