@@ -295,7 +295,7 @@ class TestTransport:
             (RedisChannel._queue_bind, "self.keyprefix_queue % (exchange,)"),
             (RedisChannel._queue_bind, "self.sep.join([routing_key or '', pattern or '', queue or ''])"),
         ],
-        ids=str,
+        ids=lambda value: getattr(value, "__qualname__", value),
     )
     def test_what_we_replace_is_called_where_we_think(self, method: Functions, calls: str) -> None:
         """And the names that we touch are the ones that are used."""
