@@ -36,6 +36,7 @@ key, after the namespace               type    lives                   written b
 ``pool:<name>:thirsty``                zset    1 hour                  workers                    workers
 ``pool:<name>:wants``                  hash    1 hour                  workers                    workers
 ``pool:<name>:paces``                  hash    1 day after a shorter one workers                   workers
+``pool:<name>:head:<model>``           string  1 hour                  workers                    workers
 ``pool:<name>:turn:<incarnation>``     string  1 minute                workers                    the worker that is called
 ``probes:<endpoint_id>:<model_name>``  zset    as its last slot        workers                    workers
 ``alone:<endpoint_id>:<model_name>``   string  1 day                   workers                    workers

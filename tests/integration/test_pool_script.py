@@ -13,7 +13,7 @@ from tests.integration.bench import Ledgers, RedisBench
 from tests.jobs import MODEL, attempt, job_json
 from tests.redis_model import POOL, circuit_of
 from worker import pool as pools
-from worker.exchange import Claim, Claimed, ClaimRequest, Exchange, Limit, Open, Postponed, Return, Run
+from worker.exchange import Claim, Claimed, ClaimRequest, Exchange, Known, Limit, Open, Postponed, Return, Run
 from worker.ledger_terms import PoolTerms
 from worker.redis_link import RedisLink
 
@@ -83,6 +83,13 @@ class Pool:
             for one in claims
         )
         return self.bench.exchange(Exchange(commits, claim=then), run).claimed
+
+    def opened(self, run: str, max_tokens: int) -> Known | Postponed | None:
+        """Claim a message and open it, with a prompt of four bytes."""
+        (one,) = self.claim(run, 1).claims
+        opens = Open(one.tag, one.raw.decode(), None, None, MODEL, 4, max_tokens)
+        (known,) = self.bench.exchange(Exchange(opens=(opens,)), run).opened
+        return known
 
     def slots(self) -> int:
         """Return how many slots stand in Redis, lapsed or not."""
@@ -404,20 +411,68 @@ class TestTokens:
         pool.limits(tokens_per_minute=6000)
         pool.push("a", prompt="xxxx", max_tokens=999)
         pool.claim()
-        pool.bench.push(b"message", b"another")
-
-        def opened(run: str, job_id: str) -> Any:
-            (one,) = pool.claim(run, 1).claims
-            (known,) = pool.bench.exchange(
-                Exchange(opens=(Open(one.tag, job_id, None, None, MODEL, 4, 499),)), run
-            ).opened
-            return known
-
-        assert isinstance(opened(OTHER_RUN, "b"), Postponed)
-        assert isinstance(opened(THIRD_RUN, "b"), Postponed)
+        for number, run in enumerate((OTHER_RUN, THIRD_RUN)):
+            pool.bench.push(b"message %d" % number)
+            assert isinstance(pool.opened(run, 499), Postponed)
+            pool.client.delete(f"{KEYS.pool(POOL)}:head:{MODEL}")  # Another message is at the head, say.
         pool.pass_ms(5_001)
-        assert isinstance(opened(THIRD_RUN, "b"), Postponed)
-        assert not isinstance(opened(OTHER_RUN, "b"), Postponed)
+        assert isinstance(pool.opened(THIRD_RUN, 499), Postponed)
+        pool.client.delete(f"{KEYS.pool(POOL)}:head:{MODEL}")
+        assert not isinstance(pool.opened(OTHER_RUN, 499), Postponed)
+
+    def test_a_big_message_is_not_overtaken_for_ever(self, pool: Pool) -> None:
+        """Once it was opened what it needs is known, so it stays at the head, where small ones cannot pass it."""
+        pool.limits(tokens_per_minute=6000)
+        pool.push("a", prompt="xxxx", max_tokens=799)
+        pool.claim(wanted=1)
+        pool.bench.push(b"big")
+        pool.push(*"bcd", prompt="xxxx", max_tokens=59)
+        assert isinstance(pool.opened(RUN, 899), Postponed)
+        for run in (RUN, OTHER_RUN, THIRD_RUN):
+            claimed = pool.claim(run)
+            assert (claimed.claims, refusal(claimed)) == ((), Limit.TOKENS)
+        pool.pass_ms(7_100)
+        big, *small = pool.claim(RUN).claims
+        assert (big.raw, [one.job_id for one in small]) == (b"big", [])
+        assert pool.tokens() == pytest.approx(10, abs=REFILLED)
+        (known,) = pool.bench.exchange(Exchange(opens=(Open(big.tag, "big", None, None, MODEL, 4, 899),))).opened
+        assert isinstance(known, Known)
+        assert (known.standing, known.holds) == (Standing.TO_RUN, big.known.holds)
+        assert pool.tokens() == pytest.approx(10, abs=REFILLED)
+
+    def test_a_message_whose_limit_was_lowered_is_opened_and_told_so(self, pool: Pool) -> None:
+        """It waited for tokens, and could never fit any more."""
+        pool.limits(tokens_per_minute=6000)
+        pool.push("a", prompt="xxxx", max_tokens=799)
+        pool.claim()
+        pool.bench.push(b"big")
+        assert isinstance(pool.opened(RUN, 899), Postponed)
+        pool.client.hset(KEYS.pool(POOL), "tokens_per_minute", 600)
+        known = pool.opened(RUN, 899)
+        assert isinstance(known, Known)
+        assert known.standing is Standing.EXCEEDS
+
+    @pytest.mark.parametrize(
+        ("before", "after", "left"),
+        [(60_000, 600, 100), (None, 600, 100), (600, 60_000, 100), (600, 600, 100)],
+        ids=["lower", "new", "higher", "same"],
+    )
+    def test_what_was_put_by_under_another_limit_is_not_granted_under_this_one(
+        self, pool: Pool, before: int | None, after: int, left: int
+    ) -> None:
+        """Ten seconds of the limit that is in force may be taken at once, and no more."""
+        pool.limits(tokens_per_minute=before or "")
+        pool.client.hset(KEYS.pool(POOL), mapping={"tokens_level": (before or 60_000) / 6, "tokens_at_ms": 1})
+        pools.Pool(pool.link, KEYS, PoolTerms(POOL, 1000, None, after), "starting").enter()
+        assert pool.tokens() == left
+
+    def test_a_debt_is_owed_under_another_limit_too(self, pool: Pool) -> None:
+        """It is not forgiven by a newer start."""
+        pool.limits(tokens_per_minute=6000)
+        pool.push("a", prompt="xxxx", max_tokens=4999)
+        pool.claim()
+        pools.Pool(pool.link, KEYS, PoolTerms(POOL, 1000, None, 600), "starting").enter()
+        assert pool.tokens() == pytest.approx(-4000, abs=REFILLED)
 
     def test_who_waits_for_tokens_is_called_when_there_is_no_limit_any_more(self, pool: Pool) -> None:
         """Or a higher one."""

@@ -241,25 +241,33 @@ local function is_admitted(model)
   return not limit_met
 end
 
+-- Bytes of a job's prompt and its max_tokens, nil where they are not known.
+local function size_of(model, job, raw)
+  if not job then return remembered_head(field(model, 1), raw) end
+  if type(job.prompt) ~= 'string' or type(job.max_tokens) ~= 'number' then return nil end
+  return #job.prompt, math.max(0, job.max_tokens)
+end
+
 -- Tokens and what is kept of them, or nil where the job has to wait for them. What cannot be read has its tokens counted when it is
 -- opened, one of a model at a time.
-local function tokens_for(model, job)
+local function tokens_for(model, job, raw)
   if not tokens_per_minute then return 0, 0 end
-  if not job then
+  local prompt_bytes, max_tokens = size_of(model, job, raw)
+  local needed = prompt_bytes and tokens_needed(field(model, 1), prompt_bytes, max_tokens)
+  if not job and not (needed and needed <= tokens_per_minute) then
     if not unread_of[model] and field(model, 6) == '0' then return 0, 0 end
     refuse(model, 'opening', -1)
     return nil
   end
-  if type(job.prompt) ~= 'string' or type(job.max_tokens) ~= 'number' then return 0, 0 end
-  local needed = tokens_needed(field(model, 1), #job.prompt, math.max(0, job.max_tokens))
-  if needed > tokens_per_minute then return needed, #job.prompt end
+  if not needed then return 0, 0 end
+  if needed > tokens_per_minute then return needed, prompt_bytes end
   local wait_ms = tokens_wait_ms(field(model, 1), needed)
   if wait_ms > 0 then
     refuse(model, 'tokens', wait_ms)
     thirsts[#thirsts + 1] = {model = field(model, 1), needed = needed}
     return nil
   end
-  return needed, #job.prompt
+  return needed, prompt_bytes
 end
 
 -- Takes from the pool what an inference needs; returns what the claim holds.
@@ -301,7 +309,7 @@ local function take(model, list, raw)
       set_aside('aside/' .. tag, list, raw)
       return 'aside'
     end
-    local needed, prompt_bytes = tokens_for(model, job)
+    local needed, prompt_bytes = tokens_for(model, job, raw)
     if not needed then return nil end
     if tokens_per_minute and needed > tokens_per_minute then
       standing = 'exceeds'

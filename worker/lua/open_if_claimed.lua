@@ -37,7 +37,7 @@ local function take_out(tag, holds)
 end
 
 -- What the claim holds from now on, or nil and when to ask again.
-local function with_tokens(holds, model, prompt_bytes, max_tokens)
+local function with_tokens(holds, model, raw, prompt_bytes, max_tokens)
   local _, _, reserved, _, probed, alone_at = holdings(holds)
   if not tokens_per_minute or max_tokens == 0 or reserved ~= '0' then return holds end
   local needed = tokens_needed(model, prompt_bytes, max_tokens)
@@ -45,6 +45,7 @@ local function with_tokens(holds, model, prompt_bytes, max_tokens)
   local wait_ms = tokens_wait_ms(model, needed)
   if wait_ms > 0 then
     wait_for_tokens(model, needed)
+    remember_head(model, raw, prompt_bytes, max_tokens)
     return nil, wait_ms
   end
   take_tokens(model, needed)
@@ -87,7 +88,7 @@ local function opened(tag, job_id, expires_ms, enqueued_ms, prompt_bytes, max_to
       return gone(2, -1)
     end
     local _, model = holdings(holds)
-    local more, again_ms = with_tokens(holds, model, prompt_bytes, max_tokens)
+    local more, again_ms = with_tokens(holds, model, raw, prompt_bytes, max_tokens)
     if not more then
       redis.call('RPUSH', list, raw)
       take_out(tag, holds)

@@ -8,6 +8,25 @@ local function tokens_needed(model, prompt_bytes, max_tokens)
   return math.ceil(prompt_bytes * per_byte) + max_tokens
 end
 
+-- A message that went back since it has to wait for tokens: what it needs is known from then on, so it keeps its place at the head
+-- until they are there. GETEX is a read that the server does not remember.
+local function head_of(model)
+  return pool_key .. ':head:' .. model
+end
+
+local function remember_head(model, raw, prompt_bytes, max_tokens)
+  redis.call('SET', head_of(model), string.format('%s %d %d', redis.sha1hex(raw), prompt_bytes, max_tokens), 'EX', 3600)
+end
+
+-- prompt_bytes, max_tokens; nil for a message that nobody has opened yet.
+local function remembered_head(model, raw)
+  local head = redis.call('GETEX', head_of(model))
+  if not head then return nil end
+  local digest, prompt_bytes, max_tokens = string.match(head, '^(%x+) (%d+) (%d+)$')
+  if digest ~= redis.sha1hex(raw) then return nil end
+  return tonumber(prompt_bytes), tonumber(max_tokens)
+end
+
 -- What one that waits needs of the bucket at the most, and for which model.
 local function thirst_of(name)
   local needed, model = string.match(redis.call('HGET', wants, name .. '/tokens') or '', '^(%d+) (%S+)$')
