@@ -466,6 +466,17 @@ class TestTokens:
         pools.Pool(pool.link, KEYS, PoolTerms(POOL, 1000, None, after), "starting").enter()
         assert pool.tokens() == left
 
+    def test_who_waits_for_tokens_asks_again_when_the_limit_changes(self, pool: Pool) -> None:
+        """There are not enough yet, but they come in faster than it was told."""
+        pool.limits(tokens_per_minute=600)
+        pool.push("a", "b", prompt="xxxx", max_tokens=499)
+        pool.claim()
+        for run in (OTHER_RUN, THIRD_RUN):
+            assert refusal(pool.claim(run)) is Limit.TOKENS
+        pools.Pool(pool.link, KEYS, PoolTerms(POOL, 1000, None, 60_000), "starting").enter()
+        assert [pool.is_called(run) for run in (OTHER_RUN, THIRD_RUN)] == [True, True]
+        assert refusal(pool.claim(OTHER_RUN)) is Limit.TOKENS
+
     def test_a_debt_is_owed_under_another_limit_too(self, pool: Pool) -> None:
         """It is not forgiven by a newer start."""
         pool.limits(tokens_per_minute=6000)

@@ -43,5 +43,10 @@ if redis.call('HGET', pool_hash, 'adaptive') == '1' then keep_level() else drop_
 
 -- include pool
 
+-- Whoever waits for tokens does so for as long as it would take under the old limit.
+if tokens_now ~= tokens_before then
+  for _, name in ipairs(redis.call('ZRANGE', thirsty, 0, -1)) do give_turn_to({name = name}) end
+end
+
 if #replaced > 0 then call_who_waits() end
 return replaced
