@@ -103,3 +103,23 @@ def test_a_killed_worker_is_named_as_lost(fleet: Fleet, valkey: Client, redis_ur
     worker.kill()
     push_jobs(valkey, "waits", model=SERVED)
     wait_for_words(redis_url, SERVED, "no live worker serves it; lost: killed")
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"max_concurrency": 1}, "pool gpu has no slot for it: 1 of 1 are taken (w-3)"),
+        ({"requests_per_minute": 1}, "pool gpu has granted 1 of 1 requests in the last 60 s (w-3)"),
+        ({"tokens_per_minute": 600}, "pool gpu has too few tokens: "),
+    ],
+    ids=["slots", "requests", "tokens"],
+)
+def test_a_pool_that_is_used_up_says_which_of_its_limits(
+    fleet: Fleet, valkey: Client, redis_url: str, limits: dict[str, int], words: str
+) -> None:
+    """The first job has taken it; the second waits."""
+    pool = {"name": "gpu", **limits}
+    fleet.start(worker_id="w-3", concurrency=4, gpu_pool=pool, **models(served="text_generation"))
+    push_jobs(valkey, "first", "second", model=SERVED, prompt="sleep=6 work", max_tokens=600 - 4)
+    wait_until(lambda: valkey.llen(KEYS.jobs(SERVED)) == 1, description="one runs, and one waits")
+    wait_for_words(redis_url, SERVED, words)
