@@ -45,8 +45,8 @@ class LeaseEvents:
 
     on_lost: Callable[[], None]
     """This run was declared dead, and has begun anew."""
-    on_trusted_again: Callable[[], None]
-    """A renewal came late."""
+    on_more: Callable[[], None]
+    """There may be more to claim: a renewal came late, or what a dead run held went back, its slots and tokens too."""
     on_reaped: Callable[[int], None]
     """So many jobs of a dead run went back to their queues."""
 
@@ -123,13 +123,13 @@ class LeaseKeeper:
             was_trusted = self._incarnation.is_trusted()
             self._incarnation.renewed(asked_ms)
             if not was_trusted:
-                self._events.on_trusted_again()
+                self._events.on_more()
             return
         log.warning("lease.was_lost", incarnation=self._incarnation.name)
         self._incarnation.begin_anew()
         self._events.on_lost()
         self.enter()
-        self._events.on_trusted_again()
+        self._events.on_more()
 
     def look(self) -> bool:
         """Count up the lease and look at everyone's; False if it is not held."""
@@ -169,6 +169,7 @@ class LeaseKeeper:
         if jobs >= 0:
             log.warning("worker.declared_dead", incarnation=dead.incarnation, jobs=jobs)
             self._events.on_reaped(jobs)
+            self._events.on_more()
 
     def _own(self) -> list[Argument]:
         lease_ms = round(self._terms.lease_seconds * 1000)

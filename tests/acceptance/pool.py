@@ -15,8 +15,8 @@ from worker.redis_link import RedisLink
 GPU: Final = "gpu"
 """The name of the pool."""
 
-LEASE: Final = 1.0
-TIMEOUT: Final = 2.0
+LEASE: Final = 0.8
+TIMEOUT: Final = 2.5
 """Of the inferences: so long after it was granted, and a lease, a slot that nobody gives back lapses."""
 
 MINUTE_MS: Final = 60_000

@@ -51,13 +51,13 @@ def share_of_the_ideal(some: Crew, witness: Witness, jobs: int, seconds: float) 
     return jobs * seconds / LIMIT / seconds_of(witness.served())
 
 
-def kill_now_and_then(some: Crew, witness: Witness, jobs: int, kills: int, draw: random.Random) -> None:
+def kill_now_and_then(some: Crew, witness: Witness, jobs: int, seconds: float, kills: int, draw: random.Random) -> None:
     """Kill one of those that run jobs, so many times over the course of so many jobs; each is started again.
 
     Every job is settled once, never a fourth is in Triton, and in the end all slots are back.
     """
     some.limits(LIMIT)
-    push_jobs(some.client, *names(jobs), prompt="sleep=0.2 work")
+    push_jobs(some.client, *names(jobs), prompt=f"sleep={seconds} work")
     for kill in range(kills):
         _wait_for_settled(some.client, (kill + draw.random()) * jobs / kills)
         busy = wait_until(lambda: [n for n, one in enumerate(some.workers) if one.claims()], description="one is busy")

@@ -1,8 +1,8 @@
 """Does wrong what the first word of the prompt says, so that a real Triton sends every kind of wrong answer.
 
 ``prompt_tokens:KIND``, ``completion_tokens:KIND`` and ``text_output:KIND`` spoil one output (``both:KIND`` both counts);
-``raise``, ``error=CODE``, ``exit``, ``no-responses`` and ``sleep=SECONDS`` spoil the answer. Like ``text_generation`` it
-writes down every request that reaches it.
+``raise``, ``error=CODE``, ``exit``, ``exit=SECONDS`` (after so long), ``no-responses`` and ``sleep=SECONDS`` spoil the answer.
+Like ``text_generation`` it writes down every request that reaches it.
 """
 
 # ruff: noqa: ANN001, ANN201 - Triton hands over objects that have no types outside its own process
@@ -92,7 +92,8 @@ def answer(fault, prompt, max_tokens):
     """The response with that fault."""
     if fault == "raise":
         raise ValueError(f"refused: {prompt}")
-    if fault == "exit":
+    if fault.partition("=")[0] == "exit":
+        time.sleep(float(fault.partition("=")[2] or 0))
         os._exit(1)
     if fault.startswith("sleep="):
         time.sleep(float(fault.removeprefix("sleep=")))
