@@ -238,8 +238,9 @@ def test_a_success_anywhere_ends_the_row(valkey: redis.Redis, redis_url: str, wo
         until(ended)
     told = in_redis(valkey)
     assert told.state is State.CLOSED
-    assert told.window.failures.total == 12
-    assert 3 <= told.window.calls - 12 <= succeeded
+    failed = told.window.failures.total
+    assert 9 <= failed <= 12  # One that is told while the other's success is may be counted before it, and end with it.
+    assert 3 <= told.window.calls - failed <= succeeded
 
 
 def test_a_healthy_model_costs_no_round_trip(valkey: redis.Redis, redis_url: str, workers: Workers) -> None:
