@@ -31,7 +31,7 @@ DETECTION_SECONDS: Final = 1.5
 RESERVED: Final = 500
 """Tokens that each job is granted, but for its short prompt."""
 
-CALLS_A_JOB: Final = 5
+CALLS_A_JOB: Final = 4
 """How often jobs are asked for, for each that is granted: by who gets it, by who has ended one, and by a few in vain."""
 
 

@@ -1,7 +1,9 @@
-"""The page of guarantees names tests that exist."""
+"""Pages that name the tests of their promises name tests that exist."""
 
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,8 +17,9 @@ def existing_tests() -> set[str]:
     }
 
 
-def test_every_test_that_a_promise_names_exists() -> None:
+@pytest.mark.parametrize("page", ["guarantees", "pool"])
+def test_every_test_that_a_promise_names_exists(page: str) -> None:
     """Each of them."""
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/guarantees.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / f"docs/{page}.md").read_text()))
     assert len(named) > 10
     assert named - existing_tests() == set()
