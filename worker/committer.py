@@ -15,6 +15,7 @@ from worker.redis_link import RedisLink, RedisUnavailable
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 0.5
 _REFUSED_WAIT_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.5
 _SHOWN: Final = 120
 
 log = structlog.get_logger()
@@ -41,6 +42,7 @@ class Committer:
         self._on_connected = on_connected
         self._tied: tuple[int, int] | None = None
         self._reason = ""
+        self._is_asking = False
         self.reachable = False
         """Whether the last exchange was answered."""
 
@@ -50,6 +52,25 @@ class Committer:
 
     def exchange(self, asked: Exchange) -> ExchangeReply:
         """Return the reply; does not return before there is one."""
+        self._is_asking = True
+        try:
+            return self._answered(asked)
+        finally:
+            self._is_asking = False
+
+    def watch(self) -> None:
+        """Look at the connection until killed."""
+        while True:
+            self._sleep(_LOOK_SECONDS)
+            self.look_at_connection()
+
+    def look_at_connection(self) -> None:
+        """Notice that the server has hung up while nothing was asked of it: it tells of no pushes any more."""
+        if not self._is_asking and self._link.has_broken():
+            self._tied = None
+            self._on_connected()
+
+    def _answered(self, asked: Exchange) -> ExchangeReply:
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:

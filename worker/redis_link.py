@@ -117,6 +117,18 @@ class RedisLink:
         if connection is not None:
             connection.disconnect()
 
+    def has_broken(self) -> bool:
+        """Tell whether the connection, over which nothing is asked at the moment, is gone; what is left of it is dropped."""
+        if self._connection is None:
+            return False
+        try:
+            is_broken = self._connection.can_read(timeout=0)  # There is nothing to be read but its end.
+        except (RedisError, OSError):
+            is_broken = True
+        if is_broken:
+            self.close()
+        return bool(is_broken)
+
     @staticmethod
     def _reply(connection: Any) -> Any:
         try:

@@ -123,7 +123,8 @@ class Runtime:
         watch = Watch(self._inference.changed, self._gate.is_open, self._recovery.look_now, self._draw)
         models = self._recovery.run, watch.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
         adapting = [] if self._adapting is None else [self._adapting.run]
-        parts = (self._lease.run, self._doorbell.listen, self.intake.run, *models, *adapting, *telling)
+        claims = self._lease.run, self._doorbell.listen, self._committer.watch, self.intake.run
+        parts = (*claims, *models, *adapting, *telling)
         self._greenlets = [gevent.spawn(part) for part in parts]
         self._greenlets.append(gevent.spawn(self._heartbeat.run, vitals.beat))
         for part in self._greenlets:
@@ -189,7 +190,7 @@ class Runtime:
     def _make_intake(self) -> Intake:
         settings, link, shares = self.settings, self._telemetry.link(), Shares(kept=self.settings.gpu_pool.kept_slots)
         ledger = Ledger.on(link, self.keys, ledger_terms(settings), lambda: self._incarnation.name)
-        committer = Committer(
+        self._committer = committer = Committer(
             link, ledger, self._doorbell, self._redis_clock, gevent.sleep, on_connected=lambda: self._ring(None)
         )
         reception = Reception.of(self._ports, self.keys, self._clock, self._redis_clock)

@@ -12,6 +12,7 @@ from tests.conservation import assert_conserved, whereabouts
 from tests.integration.bench import enter, ledger_on, never_ring
 from tests.integration.lossy_proxy import LossyProxy
 from tests.jobs import MODEL
+from tests.waiting import wait_until
 from worker.clock import MonotonicClock, RedisClock
 from worker.committer import Committer
 from worker.doorbell import Doorbell
@@ -142,6 +143,27 @@ def test_news_is_given_when_pushes_may_have_been_missed(valkey: redis.Redis, red
     valkey.client_kill_filter(skipme=True, _type="normal")
     rig.claim(3)
     assert rig.news == 2
+    assert rig.committer.reachable
+    rig.link.close()
+
+
+def test_a_connection_that_is_cut_while_nothing_is_asked_is_news_too(valkey: redis.Redis, redis_url: str) -> None:
+    """The server tells of no pushes any more, and the next sweep may be seconds away."""
+    rig = Rig(redis_url)
+    rig.claim(1)
+    rig.committer.look_at_connection()
+    assert rig.news == 1
+    valkey.client_kill_filter(skipme=True, _type="normal")
+
+    def is_news() -> bool:
+        rig.committer.look_at_connection()
+        return rig.news == 2
+
+    wait_until(is_news, description="the cut is noticed")
+    assert not rig.committer.is_told_of_pushes()
+    rig.committer.look_at_connection()
+    assert rig.news == 2
+    assert rig.claim(2) == ()
     assert rig.committer.reachable
     rig.link.close()
 

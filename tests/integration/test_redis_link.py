@@ -84,6 +84,19 @@ def test_a_break_is_seen_and_counted(valkey: redis.Redis, link: RedisLink) -> No
     assert link.connects == 2
 
 
+def test_a_break_while_nothing_is_asked_can_be_looked_for(valkey: redis.Redis, link: RedisLink) -> None:
+    """Looking changes nothing where all is well."""
+    assert not link.has_broken()
+    assert link.connects == 0
+    assert link.call([["PING"]]) == [b"PONG"]
+    assert not link.has_broken()
+    kill(valkey, link)
+    wait_until(link.has_broken, description="the break is seen")
+    assert not link.has_broken()
+    assert link.call([["PING"]]) == [b"PONG"]
+    assert link.connects == 2
+
+
 def test_a_break_within_a_call_is_seen(valkey: redis.Redis, link: RedisLink) -> None:
     """While the server is at work for it."""
     errors: list[BaseException] = []
