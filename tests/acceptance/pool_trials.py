@@ -59,7 +59,7 @@ def kill_now_and_then(some: Crew, witness: Witness, jobs: int, seconds: float, k
     some.limits(LIMIT)
     push_jobs(some.client, *names(jobs), prompt=f"sleep={seconds} work")
     for kill in range(kills):
-        _wait_for_settled(some.client, (kill + draw.random()) * jobs / kills)
+        _wait_for_settled(some.client, (kill + draw.random()) * 0.9 * jobs / kills)
         busy = wait_until(lambda: [n for n, one in enumerate(some.workers) if one.claims()], description="one is busy")
         victim = draw.choice(busy)
         some.workers[victim].kill()
