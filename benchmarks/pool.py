@@ -125,7 +125,7 @@ class _Bench:
         begin = min(seen.values())
         granted = sum(at_ms < begin + minutes * MINUTE_MS for at_ms in seen.values())
         yield Row(f"{REQUESTS} requests a minute", granted, minutes * REQUESTS, f"in {minutes} min")
-        yield Row("the most of them in any 60 s", _most_in_a_minute(sorted(seen.values())), REQUESTS, "")
+        yield Row("the most of them in any 60 s", most_in_a_minute(sorted(seen.values())), REQUESTS, "")
 
     def _limit(self, **limits: Any) -> None:
         """Begin anew under these limits, as a worker does that starts now."""
@@ -159,7 +159,8 @@ def _tokens(result: GenerateResult) -> int:
     return result.usage.total_tokens if result.usage else 0
 
 
-def _most_in_a_minute(times: Sequence[float]) -> int:
+def most_in_a_minute(times: Sequence[float]) -> int:
+    """Return how many of these ms, in their order, lie within one minute at the most; two a whole minute apart do not."""
     most = first = 0
     for last, at_ms in enumerate(times):
         while at_ms - times[first] >= MINUTE_MS:
