@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from tasks.errors import ErrorCode
 from tests.acceptance.delivery import attempt_codes, wait_until_busy
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess
 from tests.acceptance.gateway import codes, push_jobs, queued, result_of
 from tests.acceptance.pool import GPU, LEASE, slots, wait_until_slots
 from tests.acceptance.proxy import Proxy
+from tests.jobs import attempt
 from tests.triton_http import revive
 from tests.waiting import wait_until
 from tests.witness import Witness
@@ -40,14 +42,13 @@ def start(fleet: Fleet, name: str, endpoint: str, limit: int, model: str, **conf
     )
 
 
-def lose_one(valkey: Client, line: Proxy, witness: Witness, seconds: float) -> str:
-    """Let the connection of an inference be lost; return its slot once it has ended, unheard, and its job is due again."""
-    push_jobs(valkey, "lost", prompt=f"sleep={seconds} work")
+def lose_one(valkey: Client, line: Proxy, witness: Witness) -> str:
+    """Let the connection of an inference be lost; return its slot once it has ended, unheard."""
+    push_jobs(valkey, "lost", prompt="sleep=0.3 work")
     wait_until_busy(witness, 1)
     (slot,) = slots(valkey)
     line.cut()
     wait_until(lambda: witness.served()[0].finished_at, description="the inference has ended")
-    wait_until(lambda: queued(valkey) == ["lost"], description="the retry is due")
     return slot
 
 
@@ -56,7 +57,8 @@ def test_a_lost_connection_keeps_its_slot_until_triton_refuses_connections(
 ) -> None:
     """Nobody can tell when that inference is over; a server that is not there runs none. It is looked for as soon as one is lost."""
     start(fleet, "only", line.http_url, 1, "text_generation")
-    slot = lose_one(valkey, line, own_witness, 0.3)
+    slot = lose_one(valkey, line, own_witness)
+    wait_until(lambda: queued(valkey) == ["lost"], description="the retry is due")
     assert slots(valkey) == [slot]
     assert own_witness.count() == 1
 
@@ -68,15 +70,21 @@ def test_a_lost_connection_keeps_its_slot_until_triton_refuses_connections(
     assert own_witness.count() == 2
 
 
+@pytest.mark.parametrize("seen_by", ["itself", pytest.param("another", marks=pytest.mark.long)])
 def test_a_lost_connection_keeps_its_slot_until_the_models_process_is_dead(
-    fleet: Fleet, line: Proxy, valkey: Client, own_triton: TritonServer, own_witness: Witness
+    fleet: Fleet, line: Proxy, valkey: Client, own_triton: TritonServer, own_witness: Witness, seen_by: str
 ) -> None:
     """Whichever worker sees it die: that is known by the model's circuit. The retry waits until the model is back."""
-    start(fleet, "loses", line.http_url, 1, "faulty", retry={"base_seconds": 1, "max_seconds": 1})
-    slot = lose_one(valkey, line, own_witness, 0.3)
+    retry = {"max_attempts": 2, "base_seconds": 3, "max_seconds": 3}
+    start(fleet, "itself", line.http_url, 2 if seen_by == "itself" else 1, "faulty", retry=retry)
+    slot = lose_one(valkey, line, own_witness)
     assert slots(valkey) == [slot]
 
-    start(fleet, "sees", own_triton.url, 2, "faulty", retry={"max_attempts": 1})
+    if seen_by == "another":
+        start(fleet, "another", own_triton.url, 2, "faulty", retry=retry)
+    # Its last attempt, so that it is not tried again.
+    valkey.rpush(KEYS.attempts("killer"), attempt(ErrorCode.RUNTIME_MODEL_CRASHED).model_dump_json())
+    valkey.expire(KEYS.attempts("killer"), 600)
     push_jobs(valkey, "killer", prompt="exit")
     assert codes([result_of(valkey, "killer")]) == ["runtime_model_crashed"]
     wait_until(lambda: slot not in slots(valkey), description="the slot is free")
@@ -88,12 +96,15 @@ def test_a_worker_that_was_declared_dead_gives_back_what_it_hears_the_end_of(
     fleet: Fleet, valkey: Client, triton_url: str, witness: Witness
 ) -> None:
     """It was frozen longer than its lease; the answer was there when it went on, and its slot need not lapse."""
-    frozen = start(fleet, "frozen", triton_url, 1, "text_generation", lease_seconds=LEASE)
+    for name in ("one", "other"):
+        start(fleet, name, triton_url, 1, "text_generation", lease_seconds=LEASE, until=())
+    for worker in fleet.workers:
+        worker.wait_until_state("ready")
     push_jobs(valkey, "late", prompt="sleep=0.5 work")
     wait_until_busy(witness, 1)
+    (frozen,) = (worker for worker in fleet.workers if worker.claims())
     frozen.signal(signal.SIGSTOP)
     (slot,) = slots(valkey)
-    start(fleet, "other", triton_url, 1, "text_generation", lease_seconds=LEASE)
     wait_until(lambda: queued(valkey) == ["late"], description="the job is back")
     assert slots(valkey) == [slot]
 
