@@ -99,9 +99,8 @@ class Runtime:
         self.lost_a_part = False
         """Whether the worker stops for a fault of its own, and not because it was told to."""
         self._draining, self._stopped_at_ms = False, 0.0
-        self._hurried = Event()
+        self._hurried, self._runs = Event(), Runs()
         self._greenlets: list[Loop] = []
-        self._runs = Runs()
 
     def start(self, slots: int) -> None:
         """Begin to look at the models, to claim and to beat; ``slots`` jobs run at once.
