@@ -4,10 +4,12 @@ redis-py's clients retry and reconnect beneath the caller. Here both matter: a s
 and a new connection has lost its client tracking. So the worker's loops hold a connection each, and see every break of it.
 """
 
+import select
 from collections.abc import Sequence
 from typing import Any, Final
 
 import redis
+from gevent.monkey import get_original
 from redis.exceptions import (
     ClusterDownError,
     MovedError,
@@ -23,6 +25,9 @@ from worker.connections import connection_pool
 from worker.redis_faults import described
 
 Command = Sequence[str | bytes | int]
+
+_HUNG_UP: Final = getattr(select, "POLLRDHUP", 0)
+"""What a poll tells of a connection that the other end has closed, beside what it always tells: that it was reset."""
 
 _LATER: Final = (OutOfMemoryError, ReadOnlyError, ClusterDownError, TryAgainError, MovedError)
 _LATER_WORDS: Final = ("MISCONF", "BUSY", "NOREPLICAS")
@@ -121,13 +126,13 @@ class RedisLink:
         """Tell whether the connection, over which nothing is asked at the moment, is gone; what is left of it is dropped."""
         if self._connection is None:
             return False
-        try:
-            is_broken = self._connection.can_read(timeout=0)  # There is nothing to be read but its end.
-        except (RedisError, OSError):
-            is_broken = True
+        # Not by redis-py, nor by gevent's poll: they may wait, and another greenlet would ask over the same connection meanwhile.
+        poller = get_original("select", "poll")()
+        poller.register(self._connection._sock, _HUNG_UP)  # noqa: SLF001 - redis-py gives it out in no other way
+        is_broken = bool(poller.poll(0))
         if is_broken:
             self.close()
-        return bool(is_broken)
+        return is_broken
 
     @staticmethod
     def _reply(connection: Any) -> Any:

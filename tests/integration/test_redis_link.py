@@ -1,8 +1,12 @@
 """One connection to Redis: every break of it is seen, and nothing is ever sent twice by it."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 import redis
@@ -13,6 +17,8 @@ from tests.waiting import wait_until
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.sandbox.places import free_port
 from worker.sandbox.valkey_server import ValkeyServer
+
+ROOT: Final = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.leaves("/n", "/q")
 
@@ -95,6 +101,42 @@ def test_a_break_while_nothing_is_asked_can_be_looked_for(valkey: redis.Redis, l
     assert not link.has_broken()
     assert link.call([["PING"]]) == [b"PONG"]
     assert link.connects == 2
+
+
+LOOKING_WHILE_ANOTHER_ASKS: Final = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+import gevent
+from worker.redis_link import RedisLink
+
+link, asking = RedisLink(sys.argv[1]), [False]
+
+def ask():
+    for _ in range(2000):
+        asking[0] = True
+        link.call([["PING"]])
+        asking[0] = False
+        gevent.sleep(0)
+
+def look():
+    while True:
+        assert asking[0] or not link.has_broken()
+        gevent.sleep(0)
+
+link.call([["PING"]])
+looker, asker = gevent.spawn(look), gevent.spawn(ask)
+asker.link(lambda _: looker.kill())
+gevent.joinall([looker, asker], raise_error=True)
+assert link.connects == 1
+"""
+
+
+def test_a_look_for_a_break_is_in_nobodys_way(redis_url: str) -> None:
+    """Of the greenlets of a worker one may ask as soon as another waits: a look does not wait, not for a moment."""
+    command = [sys.executable, "-c", LOOKING_WHILE_ANOTHER_ASKS, redis_url]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
 
 
 def test_a_break_within_a_call_is_seen(valkey: redis.Redis, link: RedisLink) -> None:
