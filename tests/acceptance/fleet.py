@@ -103,7 +103,11 @@ class WorkerProcess:
             health = self.health()
             return health if health.get("pid") == str(self.pid) and health["state"] in states else {}
 
-        return wait_until(reached, description=f"{self.worker_id} is {' or '.join(states)}", timeout=timeout)
+        try:
+            return wait_until(reached, description=f"{self.worker_id} is {' or '.join(states)}", timeout=timeout)
+        except AssertionError as late:
+            late.add_note(f"health: {self.health()}; log of {self.pid}: {log_tail(self.log)}")
+            raise
 
     def wait_for_beats(self, beats: int = 1) -> None:
         """Return when the health key was written so many times more."""

@@ -17,13 +17,17 @@ from tests.inferences import all_at_once, infer, inference_on
 
 def main(url: str) -> int:
     """Run many jobs at once, and let some time out."""
-    with inference_on(url, concurrency=8, timeout_seconds=2) as adapter:
-        jobs = [partial(infer, adapter, f"sleep=0.2 {i}", request_id=f"r-{i}") for i in range(24)]
+    models = {"patient": {"timeout_seconds": 20}, "hasty": {"timeout_seconds": 1}}
+    with inference_on(url, concurrency=8, supported_models=[*models], models=models) as adapter:
+        jobs = [partial(infer, adapter, f"sleep=0.2 {i}", request_id=f"r-{i}", model="patient") for i in range(24)]
         texts = [got.text for got in all_at_once(jobs)]
-        late = all_at_once([partial(infer, adapter, "sleep=4 x") for _ in range(9)])
+        late = all_at_once([partial(infer, adapter, "sleep=2 x", model="hasty") for _ in range(8)])
+        holding = [partial(infer, adapter, "sleep=3 x", model="patient") for _ in range(8)]
+        *held, refused = all_at_once([*holding, partial(infer, adapter, model="hasty")])
     assert texts == [f"echo: sleep=0.2 {i}" for i in range(24)], texts
-    assert [type(error) for error in late].count(RuntimeTimeout) == 8, late
-    assert [type(error) for error in late].count(RuntimeUnavailable) == 1, late
+    assert [type(error) for error in late] == [RuntimeTimeout] * 8, late
+    assert [got.text for got in held] == ["echo: sleep=3 x"] * 8, held
+    assert type(refused) is RuntimeUnavailable, refused
     return 0
 
 
