@@ -15,11 +15,17 @@ def fingerprint(content: dict[str, Any]) -> str:
     """Return what tells a job sent again from another job under its id: 32 hex digits of its content."""
     # What json.dumps makes of it with sorted names and no spaces, put together field by field: of a long prompt in a fraction of the time.
     fields = [
-        f"{_quoted(name)}:{_quoted(value) if isinstance(value, str) else _CANONICAL.encode(value)}"
+        f"{_quoted(name)}:{_canonical(value)}"
         for name, value in sorted(content.items())
         if name not in _NOT_OF_THE_CONTENT
     ]
     return hashlib.sha256(f"{{{','.join(fields)}}}".encode()).hexdigest()[:32]
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    return str(value) if type(value) is int else _CANONICAL.encode(value)
 
 
 def _quoted(text: str) -> str:

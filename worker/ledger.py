@@ -49,6 +49,8 @@ class Ledger:
     terms: LedgerTerms
     incarnation: Callable[[], str]
     _sendings: Iterator[int] = field(default_factory=lambda: count(1))
+    _lists: dict[str, Sequence[str]] = field(default_factory=dict)
+    """By model, made once: a claim may name hundreds."""
 
     @classmethod
     def on(cls, link: Link, keys: Keys, terms: LedgerTerms, incarnation: Callable[[], str]) -> Self:
@@ -85,6 +87,13 @@ class Ledger:
             for commit, word in zip(group, reply, strict=True)
         }
         return ExchangeReply(tuple(words[commit.tag] for commit in asked.commits), opened, claimed)
+
+    def lists_of(self, model: str) -> Sequence[str]:
+        """Return the lists of a model's queue, in the order in which they are read."""
+        found = self._lists.get(model)
+        if found is None:
+            found = self._lists[model] = tuple(self.keys.jobs(model) + priority for priority in PRIORITIES)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,7 @@ class _Calls:
         keys, terms = self.ledger.keys, self.ledger.terms
         own = [keys.claims(self.incarnation), keys.waiting, keys.leases, keys.claimants, keys.running]
         own += [keys.calls(self.incarnation), keys.paused]
-        lists = [keys.jobs(model) + priority for model in (*claim.open, *claim.closed) for priority in PRIORITIES]
+        lists = [name for model in (*claim.open, *claim.closed) for name in self.ledger.lists_of(model)]
         arguments: list[Argument] = [
             keys.prefix,
             claim.number,
@@ -181,7 +190,7 @@ class _Calls:
             int(claim.one_runs_alone),
             self.sending,
             terms.pool.name,
-            *terms.pool.limits(),
+            *terms.pool.limits,
         ]
         quotas = claim.quotas or (claim.wanted,) * len(claim.open)
         for model, quota in zip(claim.open, quotas, strict=True):

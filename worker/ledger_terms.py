@@ -17,11 +17,14 @@ class PoolTerms:
     tokens_per_minute: int | None = None
     kept_slots: Mapping[str, int] = field(default_factory=dict)
     adaptive: bool = False
+    limits: tuple[Argument, ...] = field(init=False)
+    """What the scripts take where the pool has no limits yet: they are told with each claim."""
 
-    def limits(self) -> tuple[Argument, ...]:
-        """Return what the scripts take where the pool has no limits yet."""
+    def __post_init__(self) -> None:
+        """Write the limits down once."""
         kept = json.dumps(dict(self.kept_slots), separators=(",", ":"))
-        return self.max_concurrency, self.requests_per_minute or "", self.tokens_per_minute or "", kept
+        limits = (self.max_concurrency, self.requests_per_minute or "", self.tokens_per_minute or "", kept)
+        object.__setattr__(self, "limits", limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Pool:
         """
         scripts, pool = Scripts(self.link, ["enter_pool"]), self.terms.name
         arguments: list[Argument] = [self.keys.prefix, self.worker_id, pool]
-        for name, value in zip(_FIELDS, (*self.terms.limits(), int(self.terms.adaptive)), strict=True):
+        for name, value in zip(_FIELDS, (*self.terms.limits, int(self.terms.adaptive)), strict=True):
             arguments += [name, value]
         (replaced,) = scripts.run([scripts.command("enter_pool", [self.keys.pool(pool)], arguments)])
         self.link.close()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import redis
 from gevent.monkey import get_original
+from hiredis import pack_command
 from redis.exceptions import (
     ClusterDownError,
     MovedError,
@@ -67,7 +68,7 @@ class RedisLink:
         """
         try:
             connection = self.connect()
-            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            connection.send_packed_command([_packed(commands)], check_health=False)
             replies = [self._reply(connection) for _ in commands]
         except (RedisError, OSError) as error:
             self.close()
@@ -87,7 +88,7 @@ class RedisLink:
         """
         try:
             connection = self.connect()
-            connection.send_packed_command(connection.pack_commands([command]), check_health=False)
+            connection.send_packed_command([_packed([command])], check_health=False)
         except (RedisError, OSError) as error:
             self.close()
             raise RedisUnavailable(described(error)) from error
@@ -140,6 +141,11 @@ class RedisLink:
             return connection.read_response()
         except ResponseError as error:
             return error
+
+
+def _packed(commands: Sequence[Command]) -> bytes:
+    """Return commands as they are sent. redis-py's own packing looks at each word once more, which costs as much again."""
+    return b"".join([pack_command(tuple(command)) for command in commands])  # type: ignore[arg-type]  # its stub says: one word
 
 
 def _checked(replies: list[Any]) -> list[Any]:

@@ -57,7 +57,12 @@ def test_600_requests_a_minute_are_never_601_and_at_least_570(
     seen = dict[str, float]()
 
     def time_is_up() -> bool:
-        seen.update(grants(valkey))
+        now = grants(valkey)
+        # One that has gone before its minute was over was given back unstarted, and cost nothing.
+        oldest = max(now.values(), default=0) - MINUTE_MS
+        for claim in [claim for claim, at_ms in seen.items() if at_ms > oldest and claim not in now]:
+            del seen[claim]
+        seen.update(now)
         return max(seen.values(), default=0) - min(seen.values(), default=0) > WINDOWS * MINUTE_MS
 
     wait_until(time_is_up, description="two minutes have passed", timeout=200, interval=1.0)

@@ -112,23 +112,25 @@ local function next_due()
   local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
   return first[2] and math.floor(tonumber(first[2])) or -1
 end
+local due_at_first = next_due()
 
 -- Records of what waits are lines of text before the raw bytes: a unique name, and the list.
 local function return_due_retries()
   local returned = {}
+  if due_at_first < 0 or due_at_first > now_ms then return returned end
   for _, record in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', now_ms, 'LIMIT', 0, RETRIES_A_CALL)) do
     local list, raw = string.match(record, '^[^\n]*\n([^\n]*)\n(.*)$')
     redis.call('RPUSH', list, raw)
     redis.call('ZREM', waiting, record)
     returned[#returned + 1] = list
   end
+  due_at_first = nil
   return returned
 end
 
 local function run_here(tag, job_id, standing)
-  local claim = incarnation .. '/' .. tag
   if job_id == '' or standing == 'settled' or standing == 'held' then return end
-  if redis.call('HGET', running, job_id) ~= claim then redis.call('HSET', running, job_id, claim) end
+  redis.call('HSET', running, job_id, incarnation .. '/' .. tag)
 end
 
 local found = {}
@@ -154,15 +156,15 @@ local function found_by_an_earlier_try()
 end
 
 -- Kept apart from the claims, which are empty when nothing runs; an hour is far beyond what a network holds back.
-local latest_call, latest_sending = string.match(redis.call('GET', latest) or '0 0', '^(%d+) (%d+)$')
+-- GETEX counts as a write: a full server lets a script that has begun to write go on, and moving a job makes nothing larger.
+local latest_call, latest_sending = string.match(redis.call('GETEX', latest, 'EX', 3600) or '0 0', '^(%d+) (%d+)$')
 latest_call, latest_sending = tonumber(latest_call), tonumber(latest_sending)
 if latest_call > tonumber(call) or (latest_call == tonumber(call) and latest_sending > tonumber(ARGV[13])) then
-  return {now_ms, next_due(), {}, {}, {}, 1, {}, {}}
+  return {now_ms, due_at_first, {}, {}, {}, 1, {}, {}}
 end
-redis.call('DEL', latest) -- A full server lets a script that has begun to write go on, and moving a job makes nothing larger.
 redis.call('SET', latest, call .. ' ' .. ARGV[13], 'EX', 3600)
 
-if found_by_an_earlier_try() then return {now_ms, next_due(), {}, {}, found, 1, {}, {}} end
+if found_by_an_earlier_try() then return {now_ms, due_at_first, {}, {}, found, 1, {}, {}} end
 
 local returned = return_due_retries()
 
@@ -275,7 +277,6 @@ local function granted(model, claim, needed, prompt_bytes, alone_at)
   local lapse_ms = now_ms + field(model, 4)
   granted_of[model] = true
   grant(field(model, 1), claim, lapse_ms)
-  granted_of[model] = true
   if needed > 0 then take_tokens(field(model, 1), needed) end
   local probed = '-'
   if probes_left[field(model, 3)] then
@@ -307,6 +308,7 @@ local function take(model, list, raw)
     local alone_at = has_crashed_its_model(attempts) and alone and field(model, 3) or '-'
     if alone and (one_runs_alone or (alone_at ~= '-' and another_is_alone(alone_at))) then
       set_aside('aside/' .. tag, list, raw)
+      due_at_first = nil
       return 'aside'
     end
     local needed, prompt_bytes = tokens_for(model, job, raw)
@@ -323,11 +325,33 @@ local function take(model, list, raw)
   return 'taken'
 end
 
+-- Lists that were read and held nothing, and models none of whose lists is there. Reading an empty list also makes the server tell
+-- this connection when something is pushed there (client-side caching): read in the script that found it empty, no push can fall
+-- between.
+local read_empty, has_none = {}, {}
+
+local function head_of_list(list)
+  if read_empty[list] then return nil end
+  local raw = on_list('LINDEX', list, -1)
+  if not raw then read_empty[list] = true end
+  return raw
+end
+
+-- Most models have jobs in the first of their lists, if any: the others are asked for in one go.
+local function has_no_list(model)
+  if has_none[model] == nil then
+    local first = FIRST_LIST + (model - 1) * lists_per_model
+    has_none[model] = redis.call('EXISTS', unpack(KEYS, first, first + lists_per_model - 1)) == 0
+  end
+  return has_none[model]
+end
+
 -- What is taken leaves its list last: where a server refuses one of the steps before, it is still there.
 local function take_one(model)
   for n = 1, lists_per_model do
     local list = list_of(model, n)
-    local raw = on_list('LINDEX', list, -1)
+    local raw = head_of_list(list)
+    if not raw and has_no_list(model) then return false end
     while raw do
       if not is_admitted(model) then return false end
       local word = take(model, list, raw)
@@ -337,17 +361,19 @@ local function take_one(model)
         taken_of[model] = (taken_of[model] or 0) + 1
         return true
       end
-      raw = on_list('LINDEX', list, -1)
+      raw = head_of_list(list)
     end
   end
   return false
 end
 
--- Asking for the length of an empty list also makes the server tell this connection when something is pushed there
--- (client-side caching): asked in the script that found it empty, no push can fall between.
 local function is_empty(model)
+  if has_none[model] then return true end
   local length = 0
-  for n = 1, lists_per_model do length = length + (on_list('LLEN', list_of(model, n)) or 0) end
+  for n = 1, lists_per_model do
+    local list = list_of(model, n)
+    if not read_empty[list] then length = length + (on_list('LLEN', list) or 0) end
+  end
   return length == 0
 end
 
@@ -380,17 +406,18 @@ end
 
 local empty = {}
 local IN_LINE = {slots = true, requests = true, turn = true}
-local waits = {}
+local waits, had_work = {}, {}
 for model = 1, models do
   if most_ended > 0 and (model > open_models or refused[model] or #found >= wanted) then take_ended_heads(model) end
   if is_empty(model) then
     empty[#empty + 1] = model
   elseif refused[model] and IN_LINE[refused[model]] then
-    is_active(field(model, 1))
     waits[#waits + 1] = field(model, 1)
+    had_work[#had_work + 1] = field(model, 1)
   end
-  if granted_of[model] then is_active(field(model, 1)) end
+  if granted_of[model] then had_work[#had_work + 1] = field(model, 1) end
 end
+if #had_work > 0 then are_active(had_work) end
 
 -- Whether one of the model that waited for tokens is in this worker's hands, so that it may learn what that needs.
 local function is_being_opened(name)
@@ -418,4 +445,4 @@ if tokens_per_minute then stand_in_line_for_tokens() end
 call_who_waits()
 if was_granted then keep_grants() end
 if #found > 0 then redis.call('SADD', claimants, incarnation) end
-return {now_ms, next_due(), empty, returned, found, 1, unusable, refusals}
+return {now_ms, due_at_first or next_due(), empty, returned, found, 1, unusable, refusals}

@@ -33,13 +33,20 @@ end
 
 -- How many slots each model has is counted beside them: a pool may have thousands. What has lapsed is not counted any more.
 local counts = pool_key .. ':used'
-for _, slot in ipairs(redis.call('ZRANGEBYSCORE', slots, '-inf', now_ms)) do give_slot_back(pool_key, slot) end
 local used = redis.call('ZCARD', slots)
-if used == 0 then redis.call('DEL', counts) end
+if used > 0 then
+  for _, slot in ipairs(redis.call('ZRANGEBYSCORE', slots, '-inf', now_ms)) do
+    if give_slot_back(pool_key, slot) then used = used - 1 end
+  end
+end
+local all_are_free = used == 0
+if all_are_free then redis.call('DEL', counts) end
 
 local known_by_model = {}
 local function used_by(model)
-  if not known_by_model[model] then known_by_model[model] = tonumber(redis.call('HGET', counts, model)) or 0 end
+  if not known_by_model[model] then
+    known_by_model[model] = all_are_free and 0 or tonumber(redis.call('HGET', counts, model)) or 0
+  end
   return known_by_model[model]
 end
 
@@ -130,11 +137,14 @@ local function listen_for_turn()
   redis.call('EXISTS', turn_of(incarnation))
 end
 
+-- Most often nobody waits for anything: that is asked once. Whoever begins to wait in this call is this one itself.
+local anyone_waits = redis.call('EXISTS', waiters, thirsty) > 0
+
 -- Who waits for a slot or a request.
 local others_waiting
 local function who_waits()
   if others_waiting then return others_waiting end
-  others_waiting = others_in(waiters)
+  others_waiting = anyone_waits and others_in(waiters) or {}
   for _, other in ipairs(others_waiting) do
     other.models = {}
     for model in string.gmatch(redis.call('HGET', wants, other.name) or '', '%S+') do
@@ -152,7 +162,7 @@ local function is_entitled(other)
   return false
 end
 
-local own_since = tonumber(redis.call('ZSCORE', waiters, incarnation))
+local own_since = anyone_waits and tonumber(redis.call('ZSCORE', waiters, incarnation)) or nil
 local was_granted = false
 
 -- How many of those who wait come before this one, which asks for a slot that is kept for its model or for any.
@@ -197,8 +207,12 @@ local function keep_grants()
   if requests_per_minute then redis.call('PEXPIRE', grants, MINUTE_MS) end
 end
 
-local function is_active(model)
-  redis.call('ZADD', active, now_ms, model)
+local function are_active(models)
+  local now_and_model = {}
+  for i, model in ipairs(models) do now_and_model[2 * i - 1], now_and_model[2 * i] = now_ms, model end
+  for i = 1, #now_and_model, 2000 do
+    redis.call('ZADD', active, unpack(now_and_model, i, math.min(i + 1999, #now_and_model)))
+  end
   redis.call('EXPIRE', active, 86400)
 end
 

@@ -43,7 +43,7 @@ end
 
 -- How long this one has waited for tokens, how many, and for which model; nil for not at all.
 local thirst
-if tokens_per_minute then
+if tokens_per_minute and anyone_waits then
   local since = tonumber(redis.call('ZSCORE', thirsty, incarnation) or nil)
   if since then
     local needed, model = thirst_of(incarnation)
@@ -85,7 +85,7 @@ end
 
 -- Calls those whose tokens are there, before they come by themselves: more may have gone back than was to be expected.
 local function call_who_is_thirsty()
-  if redis.call('EXISTS', thirsty) == 0 then return end
+  if not anyone_waits then return end
   local left, own = tokens_per_minute and tokens_in(pool_key, tokens_per_minute, now_ms) or math.huge, thirst
   for _, other in ipairs(who_is_thirsty()) do
     if own and own.since < other.since then left, own = left - own.needed, nil end
