@@ -178,10 +178,10 @@ class Intake:
         alone = any(one.alone for tag, one in self._held.items() if tag not in opening)  # None waits for itself.
         if done:
             self.lookout.job_ended()
-        claim = None
-        if self.claiming and self.is_trusted():
+        claim, now_ms = None, self.clock.monotonic_ms()
+        if self.claiming and self.lookout.may_ask(now_ms) and self.is_trusted():
             claim = self.lookout.request(
-                self.clock.monotonic_ms(),
+                now_ms,
                 max(0, self.slots - len(self._held)),
                 held=Counter(one.queue_model for one in self._held.values()),
                 one_runs_alone=alone or bool(opening),
@@ -218,11 +218,13 @@ class Intake:
 
     def _take_in(self, claimed: Claimed) -> None:
         self.redis_clock.heard(claimed.now_ms)
-        self.lookout.learn(claimed, self.clock.monotonic_ms())
+        now_ms = self.clock.monotonic_ms()
+        self.lookout.learn(claimed, now_ms)
         self.leftovers.claimed()
         for claim in claimed.claims:
             received = self.reception.receive(claim)
             self._held[claim.tag] = received.delivery
+            self.lookout.shares.had_work(received.delivery.queue_model, now_ms)
             if received.opens is None:
                 self._deliver(received)
             else:

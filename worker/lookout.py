@@ -85,6 +85,11 @@ class Lookout:
         """Return what stood in the way at the last look, by model, where jobs may wait."""
         return {model: refusal.limit for model, refusal in self._refused.items()}
 
+    def may_ask(self, now_ms: float) -> bool:
+        """Tell whether there may be something to claim; ``request`` looks closer, and costs more."""
+        is_due = now_ms >= self._sweep_at_ms or (self._retry_at_ms is not None and now_ms >= self._retry_at_ms)
+        return bool(self._maybe_filled) or is_due
+
     def request(
         self,
         now_ms: float,

@@ -24,6 +24,10 @@ class Shares:
     kept: Mapping[str, int] = field(default_factory=dict)
     _active_ms: dict[str, float] = field(default_factory=dict)
 
+    def had_work(self, model: str, now_ms: float) -> None:
+        """Learn that a job of a model was claimed."""
+        self._active_ms[model] = now_ms
+
     def quotas(self, models: Sequence[str], free: int, held: Counter[str], now_ms: float) -> dict[str, int]:
         """Return how many of the ``free`` slots each of these models may take now; ``held`` is what runs, by model."""
         for model, jobs in held.items():

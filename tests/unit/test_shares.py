@@ -29,6 +29,13 @@ def test_a_model_that_had_work_lately_has_a_slot_kept() -> None:
     assert quotas(shares, 1, {SLOW: 7}) == {SLOW: 0, FAST: 1}
 
 
+def test_a_claim_is_work() -> None:
+    """Also of a job that had ended before anybody asked for more."""
+    shares = Shares(slots=8)
+    shares.had_work(FAST, 0.0)
+    assert quotas(shares, 4, {SLOW: 4})[SLOW] == 3
+
+
 def test_its_slot_is_lent_after_a_while_without_work() -> None:
     """A minute."""
     shares = Shares(slots=8)
