@@ -1,7 +1,7 @@
 """Rings when something is pushed to a queue that a claim found empty, without polling and without server configuration.
 
 Redis' client-side caching remembers which keys the claiming connection has asked for and tells this second connection when one
-of them changes. The claim script asks for the length of each list it found empty, so no push can fall between.
+of them changes. The claim script has read each list that it found empty, so no push can fall between.
 """
 
 from collections.abc import Callable

@@ -148,6 +148,20 @@ def test_each_priority_list_rings_for_its_model(rig: Rig, priority: str) -> None
     rig.client.delete(KEYS.jobs(MODEL) + priority)
 
 
+@pytest.mark.parametrize("priority", PRIORITIES)
+@pytest.mark.parametrize("taken", PRIORITIES)
+def test_each_list_rings_after_the_last_job_of_any_was_taken(rig: Rig, taken: str, priority: str) -> None:
+    """What a claim takes from a list makes the server forget who wanted to hear of it; the same claim asks again."""
+    rig.client.lpush(KEYS.jobs(MODEL) + taken, *jobs("a", "b"))
+    rig.wait_for(MODEL)
+    claimed = rig.claim(wanted=10)
+    assert (len(claimed.claims), claimed.empty) == (2, {MODEL})
+    rig.rings.clear()
+    rig.client.lpush(KEYS.jobs(MODEL) + priority, *jobs("c"))
+    rig.wait_for(MODEL)
+    rig.client.delete(KEYS.jobs(MODEL) + priority)
+
+
 def test_it_rings_once_for_what_nobody_looked_at_since(rig: Rig) -> None:
     """Further pushes need no bell: the queue will be looked at."""
     rig.client.lpush(KEYS.jobs(MODEL), *jobs("a"))
