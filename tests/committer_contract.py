@@ -784,6 +784,20 @@ class SuspectContract:
         assert (bench.claimed_tags(), bench.running()) == (set(), {})
         assert bench.renew(OTHER_RUN).claimants == frozenset()
 
+    def test_one_that_was_opened_before_runs_nowhere_once_it_is_set_aside(self, bench: Bench) -> None:
+        """A repeat may find what the first try did not: nothing of that try is left."""
+        bench.push(b"message a")
+        for number in (1, 2):
+            (one,) = claim(bench, number).claims
+            words(bench, retry(replace(one, job_id="a"), 0, attempt(AttemptCode.WORKER_LOST)))
+        (one,) = claim(bench, 3).claims
+        opens = (Open(one.tag, "a", None, None, MODEL),)
+        (known,) = bench.exchange(Exchange(opens=opens)).opened
+        assert isinstance(known, Known)
+        assert bench.running() == {"a": f"{RUN}/{one.tag}"}
+        assert bench.exchange(Exchange(opens=opens, one_runs_alone=True)).opened == (None,)
+        assert (bench.claimed_tags(), bench.running()) == (set(), {})
+
     @staticmethod
     def _opened(bench: Bench, claims: Sequence[Claim]) -> tuple[Known | Postponed | None, ...]:
         """Open messages."""

@@ -350,7 +350,7 @@ class RedisModel:
         has_to_wait = one_runs_alone or self.another_is_alone(model, place, known.attempts)
         if runs_alone(known) and held.holds and has_to_wait:
             self.set_aside(f"opened/{place.tag}", place.incarnation, held.queue, held.raw)
-            self._release(place, None, held.holds, Run.UNSTARTED)
+            self._release(place, one.job_id, held.holds, Run.UNSTARTED)
             return None
         holds = held.holds
         if known.standing is not Standing.TO_RUN:

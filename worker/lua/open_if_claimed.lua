@@ -30,9 +30,10 @@ local function gone(word, again_ms)
   return {word, again_ms, '', '', '', 0}
 end
 
--- A claim that leaves without having been run; what it holds goes back.
-local function take_out(tag, holds)
+-- A claim that leaves without having been run; what it holds goes back. An earlier try may have written down that it runs.
+local function take_out(tag, job_id, holds)
   redis.call('HDEL', claims, tag)
+  if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
   let_go(incarnation .. '/' .. tag, holds, 'unstarted')
 end
 
@@ -84,14 +85,14 @@ local function opened(tag, job_id, expires_ms, enqueued_ms, prompt_bytes, max_to
   if standing == '' and holds ~= '' then
     if alone and has_to_wait(claim, circuit, attempts) then
       set_aside('opened/' .. tag, list, raw)
-      take_out(tag, holds)
+      take_out(tag, job_id, holds)
       return gone(2, -1)
     end
     local _, model = holdings(holds)
     local more, again_ms = with_tokens(holds, model, raw, prompt_bytes, max_tokens)
     if not more then
       redis.call('RPUSH', list, raw)
-      take_out(tag, holds)
+      take_out(tag, job_id, holds)
       return gone(3, again_ms)
     end
     if more == 'exceeds' then
