@@ -1,6 +1,7 @@
 """The real servers that tests run against, and the promise every test has to keep in Redis."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("patient")
     # Thousands of small tests make garbage that is not worth looking for: a sixth of the unit tests' time.
     gc.set_threshold(100_000, 50, 50)
+    # A shell starts what runs in its background with SIGINT ignored, and every process that a test starts would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers",
         "leaves(*patterns): this test rightly leaves these keys in Redis without a TTL, such as 'claims:*' "

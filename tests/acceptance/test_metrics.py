@@ -109,7 +109,8 @@ def test_probes_say_whether_the_worker_takes_jobs(fleet: Fleet, valkey: Client) 
         pass_through_triton_metrics=True,
     )
     assert page(cut_off, "/healthz") == (200, "alive\n")
-    assert page(cut_off, "/readyz") == (503, "unavailable\n")
+    # It is that for a moment before its first look at Triton, too.
+    wait_until(lambda: page(cut_off, "/readyz") == (503, "unavailable\n"), description="it is not ready")
     assert value(scrape(cut_off), "speedinfer_triton_metrics_up") == 0
 
     worker = fleet.start(metrics_address="127.0.0.1:0", drain_seconds=20)
