@@ -29,11 +29,11 @@ def _with(page: str, name: str, content: str) -> str:
     return page
 
 
-def origin(machine: Machine, *, quick: bool) -> str:
+def origin(machine: Machine, *, quick: bool, command: str = "`make scale` (`python -m benchmarks.scale`)") -> str:
     """Return where and when the tables were measured."""
     versions = ", ".join(f"{name} {machine.versions[name]}" for name in ("Python", "celery", "Valkey", "Triton"))
     line = (
-        f"The tables were measured by `make scale` (`python -m benchmarks.scale`) on {machine.date}: {machine.cpu}, {machine.cores} cores "
+        f"The tables were measured by {command} on {machine.date}: {machine.cpu}, {machine.cores} cores "
         f"for workers, Valkey, Triton and what feeds them together, {machine.memory_gb:.0f} GB; {versions}."
     )
     doubts = ["**This was a quick run: its figures are not to be quoted.**"] if quick else []
