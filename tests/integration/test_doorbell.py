@@ -155,7 +155,7 @@ def test_each_list_rings_after_the_last_job_of_any_was_taken(rig: Rig, taken: st
     rig.client.lpush(KEYS.jobs(MODEL) + taken, *jobs("a", "b"))
     rig.wait_for(MODEL)
     claimed = rig.claim(wanted=10)
-    assert (len(claimed.claims), claimed.empty) == (2, {MODEL})
+    assert (len(claimed.claims), claimed.empty) == (2, frozenset({MODEL}))
     rig.rings.clear()
     rig.client.lpush(KEYS.jobs(MODEL) + priority, *jobs("c"))
     rig.wait_for(MODEL)
