@@ -11,6 +11,7 @@ local claims, letters, claimants, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation = ARGV[1], ARGV[2]
 
 -- include claims
+-- include running
 
 local replies = {}
 for i = 5, #ARGV, 2 do
@@ -22,9 +23,7 @@ for i = 5, #ARGV, 2 do
     redis.call('HDEL', claims, tag)
     -- What was claimed unread has its ledger under its bytes' hash; a conflict's ledger is the other job's.
     if job_id == '' then redis.call('DEL', prefix .. 'attempts:#' .. redis.sha1hex(raw)) end
-    if job_id ~= '' and redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then
-      redis.call('HDEL', running, job_id)
-    end
+    if job_id ~= '' then stop_running(tag, job_id) end
     let_go(incarnation .. '/' .. tag, holds, 'unstarted')
   end
   replies[#replies + 1] = record and 1 or 0

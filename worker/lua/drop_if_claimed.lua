@@ -11,6 +11,7 @@ local claims, claimants, running = KEYS[1], KEYS[2], KEYS[3]
 local prefix, incarnation = ARGV[1], ARGV[2]
 
 -- include claims
+-- include running
 -- include unremembered
 -- include standing
 
@@ -24,7 +25,7 @@ for i = 3, #ARGV, 2 do
     -- Asked again here, since the other one may have gone back to its queue since this one was claimed: that would be fine,
     -- but for one that was buried under the same job_id, which would take both away.
     redis.call('HDEL', claims, tag)
-    if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+    stop_running(tag, job_id)
     local _, _, _, holds = parts_of(record)
     let_go(incarnation .. '/' .. tag, holds, 'unstarted')
     replies[#replies + 1] = 1

@@ -21,6 +21,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include claims
+-- include running
 -- include unremembered
 -- include standing
 -- include suspects
@@ -33,7 +34,7 @@ end
 -- A claim that leaves without having been run; what it holds goes back. An earlier try may have written down that it runs.
 local function take_out(tag, job_id, holds)
   redis.call('HDEL', claims, tag)
-  if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+  stop_running(tag, job_id)
   let_go(incarnation .. '/' .. tag, holds, 'unstarted')
 end
 

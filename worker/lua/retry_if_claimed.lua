@@ -13,6 +13,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include claims
+-- include running
 
 local replies = {}
 for i = 4, #ARGV, 6 do
@@ -25,7 +26,7 @@ for i = 4, #ARGV, 6 do
     redis.call('RPUSH', attempts, ARGV[i + 3])
     redis.call('EXPIRE', attempts, ttl)
     redis.call('HDEL', claims, tag)
-    if redis.call('HGET', running, job_id) == claim then redis.call('HDEL', running, job_id) end
+    stop_running(tag, job_id)
     let_go(claim, holds, ARGV[i + 4], ARGV[i + 5])
   end
   local is_done = record or redis.call('LPOS', attempts, ARGV[i + 3])

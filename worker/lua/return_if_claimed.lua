@@ -10,6 +10,7 @@ local claims, claimants, running = KEYS[1], KEYS[2], KEYS[3]
 local prefix, incarnation, ttl = ARGV[1], ARGV[2], ARGV[3]
 
 -- include claims
+-- include running
 
 -- A probe lets the next one go first, so that no single job can hold a circuit open.
 local function put_back(list, raw, was_probe)
@@ -28,7 +29,7 @@ for i = 4, #ARGV, 2 do
     put_back(list, raw, attempt == '' and probed and probed ~= '-')
     redis.call('HDEL', claims, tag)
     if job_id ~= '' then
-      if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+      stop_running(tag, job_id)
       if attempt ~= '' then
         redis.call('RPUSH', prefix .. 'attempts:' .. job_id, attempt)
         redis.call('EXPIRE', prefix .. 'attempts:' .. job_id, ttl)

@@ -18,11 +18,12 @@ local prefix, incarnation = ARGV[1], ARGV[2]
 local result_ttl, settled_ttl = ARGV[3], ARGV[4]
 
 -- include claims
+-- include running
 -- include unremembered
 
 local function drop(tag, job_id, ...)
   redis.call('HDEL', claims, tag)
-  if redis.call('HGET', running, job_id) == incarnation .. '/' .. tag then redis.call('HDEL', running, job_id) end
+  stop_running(tag, job_id)
   let_go(incarnation .. '/' .. tag, ...)
 end
 
