@@ -772,11 +772,7 @@ class SuspectContract:
 
     def test_while_one_runs_none_is_opened(self, bench: Bench) -> None:
         """The caller says that one runs here; the message goes where the others wait."""
-        bench.push(b"message a")
-        for number in (1, 2):
-            (one,) = claim(bench, number).claims
-            words(bench, retry(replace(one, job_id="a"), 0, attempt(AttemptCode.WORKER_LOST)))
-        (one,) = claim(bench, 3).claims
+        one = self._suspect_message(bench)
         opens = (Open(one.tag, "a", None, None, MODEL),)
         for _ in range(2):
             assert bench.exchange(Exchange(opens=opens, one_runs_alone=True)).opened == (None,)
@@ -786,17 +782,23 @@ class SuspectContract:
 
     def test_one_that_was_opened_before_runs_nowhere_once_it_is_set_aside(self, bench: Bench) -> None:
         """A repeat may find what the first try did not: nothing of that try is left."""
-        bench.push(b"message a")
-        for number in (1, 2):
-            (one,) = claim(bench, number).claims
-            words(bench, retry(replace(one, job_id="a"), 0, attempt(AttemptCode.WORKER_LOST)))
-        (one,) = claim(bench, 3).claims
+        one = self._suspect_message(bench)
         opens = (Open(one.tag, "a", None, None, MODEL),)
         (known,) = bench.exchange(Exchange(opens=opens)).opened
         assert isinstance(known, Known)
         assert bench.running() == {"a": f"{RUN}/{one.tag}"}
         assert bench.exchange(Exchange(opens=opens, one_runs_alone=True)).opened == (None,)
         assert (bench.claimed_tags(), bench.running()) == (set(), {})
+
+    @staticmethod
+    def _suspect_message(bench: Bench) -> Claim:
+        """Return the claim of message a, which is to run alone."""
+        bench.push(b"message a")
+        for number in (1, 2):
+            (one,) = claim(bench, number).claims
+            words(bench, retry(replace(one, job_id="a"), 0, attempt(AttemptCode.WORKER_LOST)))
+        (one,) = claim(bench, 3).claims
+        return one
 
     @staticmethod
     def _opened(bench: Bench, claims: Sequence[Claim]) -> tuple[Known | Postponed | None, ...]:
