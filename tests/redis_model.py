@@ -34,7 +34,7 @@ from worker.exchange import (
     Run,
     Settle,
 )
-from worker.keys import PRIORITIES, Keys
+from worker.keys import Keys, lists_of
 
 ASIDE_MS = 1000
 LEASE_MS = 10_000
@@ -405,13 +405,11 @@ class RedisModel:
         heads = (*asked.open, *asked.closed) if len(taking.found) >= asked.wanted else asked.closed
         taking.ended_heads(heads, asked.most_ended)
         empty = {
-            model for model in (*asked.open, *asked.closed) if not any(self.lists[name] for name in self.of(model))
+            model
+            for model in (*asked.open, *asked.closed)
+            if not any(self.lists[name] for name in lists_of(self.keys, model))
         }
         return Claimed(self.now_ms, self._next_due(), frozenset(empty), returned, tuple(taking.found))
-
-    def of(self, model: str) -> list[str]:
-        """Return a model's lists in the order in which they are read."""
-        return [self.keys.jobs(model) + priority for priority in PRIORITIES]
 
     def described(self, place: Place, queue: str, raw: bytes, claimed_ms: int) -> Claim:
         """Return a claim as the script tells of it, before anything is granted."""
@@ -504,7 +502,7 @@ class _Taking:
                     break
 
     def _list_of_head(self, model: str) -> str | None:
-        return next((name for name in self.redis.of(model) if self.redis.lists[name]), None)
+        return next((name for name in lists_of(self.redis.keys, model) if self.redis.lists[name]), None)
 
     def _take_one(self, model: str) -> bool:
         while name := self._list_of_head(model):

@@ -1,13 +1,13 @@
 """How much work waits, and since when."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import redis
 
 from worker.envelope import Readable, read_envelope
-from worker.keys import PRIORITIES, Keys
+from worker.keys import Keys, lists_of
 
 _LARGEST_READ_BYTES: Final = 4 << 20
 
@@ -35,7 +35,7 @@ class Backlog:
 
 def read_backlog(client: redis.Redis, keys: Keys, models: Iterable[str], now_ms: int) -> Backlog:
     """Return how much waits at Redis' unix ms ``now_ms``, in the queues of these models and in what all of them share."""
-    lists = {name: [keys.jobs(name) + priority for priority in PRIORITIES] for name in models}
+    lists = {name: lists_of(keys, name) for name in models}
     every = [one for its in lists.values() for one in its]
     pipe = client.pipeline(transaction=False)
     for one in every:
@@ -66,7 +66,7 @@ def _ages(client: redis.Redis, lists: list[str], now_ms: int) -> dict[str, int]:
     return {one: max(0, now_ms - at_ms) for one, at_ms in since.items() if at_ms is not None}
 
 
-def _queue(lists: list[str], lengths: Mapping[str, int], ages: Mapping[str, int]) -> Queue:
+def _queue(lists: Sequence[str], lengths: Mapping[str, int], ages: Mapping[str, int]) -> Queue:
     return Queue(sum(lengths[one] for one in lists), max((ages[one] for one in lists if one in ages), default=None))
 
 

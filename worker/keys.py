@@ -204,3 +204,8 @@ class Keys:
         """Tell whether a change of a key may end a wait that no push ends: a turn, a circuit, a pause."""
         kind, _, rest = name.removeprefix(self.prefix).partition(":")
         return kind in {"paused", "circuit"} or (kind == "pool" and ":turn:" in rest)
+
+
+def lists_of(keys: Keys, model: str) -> tuple[str, ...]:
+    """Return the lists of a model's queue, in the order in which they are read."""
+    return tuple(keys.jobs(model) + priority for priority in PRIORITIES)

@@ -21,7 +21,7 @@ from worker.exchange import (
     Return,
     Settle,
 )
-from worker.keys import PRIORITIES, Keys
+from worker.keys import PRIORITIES, Keys, lists_of
 from worker.ledger_terms import LedgerTerms
 from worker.replies import claimed_of, opened_of
 from worker.scripts import Argument, Link, Scripts
@@ -92,7 +92,7 @@ class Ledger:
         """Return the lists of a model's queue, in the order in which they are read."""
         found = self._lists.get(model)
         if found is None:
-            found = self._lists[model] = tuple(self.keys.jobs(model) + priority for priority in PRIORITIES)
+            found = self._lists[model] = lists_of(self.keys, model)
         return found
 
 

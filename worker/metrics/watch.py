@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from worker.backlog import enqueued_ms
 from worker.clock import RedisClock
-from worker.keys import PRIORITIES, Keys
+from worker.keys import PRIORITIES, Keys, lists_of
 from worker.pool_use import PoolUse, answered
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.scripts import Scripts
@@ -87,7 +87,7 @@ class Watch:
 
     def _seen(self, now_ms: int) -> Seen:
         pool = self.pool_name
-        lists = [self.keys.jobs(model) + priority for model in self.models for priority in PRIORITIES]
+        lists = [name for model in self.models for name in lists_of(self.keys, model)]
         heads, paused, waiting, settlements, dead_letters, limits, slots, requests = self._scripts.run(
             [
                 self._scripts.command("heads_of_queues", lists, [_LARGEST_HEAD_BYTES]),
