@@ -87,8 +87,7 @@ class Lookout:
 
     def may_ask(self, now_ms: float) -> bool:
         """Tell whether there may be something to claim; ``request`` looks closer, and costs more."""
-        is_due = now_ms >= self._sweep_at_ms or (self._retry_at_ms is not None and now_ms >= self._retry_at_ms)
-        return bool(self._maybe_filled) or is_due
+        return bool(self._maybe_filled) or now_ms >= self._sweep_at_ms or self._is_retry_due(now_ms)
 
     def request(
         self,
@@ -104,13 +103,12 @@ class Lookout:
         ``held`` counts this worker's jobs by model; ``opening`` are models of which a job is being opened.
         """
         sweep = now_ms >= self._sweep_at_ms
-        retry_due = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
         if sweep:
             self._maybe_filled.update(self._models)
         opened = [model for model in self._models if model in self._maybe_filled and self.is_open(model)]
         quotas = self.shares.quotas(opened, wanted, held or Counter(), now_ms)
         asks = any(quotas[model] and self._rests_until_ms.get(model, 0.0) <= now_ms for model in opened)
-        if not (sweep or retry_due or asks):
+        if not (sweep or asks or self._is_retry_due(now_ms)):
             return None
         closed = [model for model in self._models if not self.is_open(model)] if sweep else []
         if sweep:
@@ -152,6 +150,9 @@ class Lookout:
         rests = [until for model, until in self._rests_until_ms.items() if model in self._maybe_filled]
         at = min([self._sweep_at_ms, *rests])
         return at if self._retry_at_ms is None else min(at, self._retry_at_ms)
+
+    def _is_retry_due(self, now_ms: float) -> bool:
+        return self._retry_at_ms is not None and now_ms >= self._retry_at_ms
 
     def _learn_refusals(self, claimed: Claimed, now_ms: float) -> None:
         for model in self._asked | claimed.empty:
