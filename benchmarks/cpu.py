@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -28,12 +28,10 @@ _WARM_SECONDS: Final = 2.0
 class SampledWorker(WorkerProcess):
     """A worker that counts where its CPU time goes (benchmarks/cpu_layers.py)."""
 
+    module = "benchmarks.cpu_layers"
+
     def __init__(self, settings: Mapping[str, Any], counts: Path) -> None:
         super().__init__(settings, environment={"BENCH_LAYERS": str(counts), "PYTHONPATH": str(ROOT)})
-
-    def _command(self) -> Sequence[str]:
-        program, _, _, _, *rest = super()._command()
-        return (program, "-P", "-m", "benchmarks.cpu_layers", *rest)
 
 
 def main(

@@ -39,6 +39,8 @@ class Stalled(Exception):
 class MadeUpWorker(WorkerProcess):
     """A worker whose inferences are made up (benchmarks/without_inference.py)."""
 
+    module = "benchmarks.without_inference"
+
     def __init__(self, settings: Mapping[str, Any], made_up: MadeUp) -> None:
         variables = {
             "BENCH_INFERENCE_MS": str(made_up.inference_ms),
@@ -46,10 +48,6 @@ class MadeUpWorker(WorkerProcess):
             "PYTHONPATH": str(ROOT),
         }
         super().__init__(settings, environment=variables, start_timeout_seconds=60.0)
-
-    def _command(self) -> Sequence[str]:
-        program, _, _, _, *rest = super()._command()
-        return (program, "-P", "-m", "benchmarks.without_inference", *rest)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,8 @@ class WorkerProcess(EmbeddedServer):
 
     name = "worker"
     ready_poll_seconds = 0.05
+    module = "worker.cli"
+    """What is run: the command, or a module that runs it in a way of its own."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class WorkerProcess(EmbeddedServer):
 
     def _command(self) -> Sequence[str]:
         # -P: a directory named worker where this is started from must not be taken for ours.
-        return (sys.executable, "-P", "-m", "worker.cli", "worker", "--config", str(self.configuration_file))
+        return (sys.executable, "-P", "-m", self.module, "worker", "--config", str(self.configuration_file))
 
     def _environment(self) -> Mapping[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPEEDINFER_")}
