@@ -17,6 +17,7 @@ import redis
 import typer
 
 from benchmarks.stage import triton_with, valkey
+from benchmarks.waiting import Stuck, wait_until
 from worker.connections import redis_client
 from worker.keys import Keys
 from worker.sandbox.worker_process import WorkerProcess
@@ -30,10 +31,6 @@ _CLOSE_ENOUGH_RATIO: Final = 1.1
 _CLOSE_ENOUGH_MS: Final = 5.0
 _WARM_JOBS: Final = 20
 _PATIENCE_SECONDS: Final = 30.0
-
-
-class Stuck(Exception):
-    """Something that had to happen did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +89,14 @@ def measure(at_once: int, slots: int, rounds: int, seconds: float) -> Isolation:
         alone, beside, running = list[float](), list[float](), 0
         for _ in range(rounds):
             client.sadd(KEYS.paused, SLOW)
-            _wait_until(lambda: client.hlen(KEYS.running) == 0, "no slow job runs")
+            wait_until(lambda: client.hlen(KEYS.running) == 0, "no slow job runs", seconds=_PATIENCE_SECONDS)
             alone += stream.run(at_once, seconds=seconds)
             client.srem(KEYS.paused, SLOW)
-            _wait_until(lambda: client.hlen(KEYS.running) >= slots - at_once, "slow jobs take all that they may have")
+            wait_until(
+                lambda: client.hlen(KEYS.running) >= slots - at_once,
+                "slow jobs take all that they may have",
+                seconds=_PATIENCE_SECONDS,
+            )
             running = client.hlen(KEYS.running)
             beside += stream.run(at_once, seconds=seconds)
         client.delete(KEYS.jobs(SLOW))  # What is left is nobody's concern, and need not be drained.
@@ -170,14 +171,6 @@ def _worker(redis_url: str, triton_url: str, slots: int, kept: int) -> WorkerPro
 
 def _job(name: str, model: str) -> str:
     return json.dumps({"job_id": name, "model": model, "prompt": "Hello", "max_tokens": 32})
-
-
-def _wait_until(is_so: Any, description: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise Stuck(f"waited in vain until {description}")
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from rich.table import Table
 from benchmarks import ensembles
 from benchmarks.gauges import ProcessUse, RedisUse
 from benchmarks.stage import valkey
+from benchmarks.waiting import Stuck
 from settings.load import settings_from
 from worker.connections import redis_client
 from worker.fleet import read_worker
@@ -41,10 +42,6 @@ START_SECONDS: Final = 5.0
 _CALM_SECONDS: Final = 2.0
 _LOOKS_AT_ONCE: Final = 4
 _LONGEST_SECONDS: Final = 60.0
-
-
-class Stuck(Exception):
-    """Something that had to happen did not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ each minute, tokens as they refill. All times are Redis'.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -15,6 +14,7 @@ import redis
 import typer
 
 from benchmarks.stage import triton_with, valkey
+from benchmarks.waiting import wait_until
 from tasks import rfc3339
 from tasks.result import GenerateResult
 from worker.connections import redis_client
@@ -39,10 +39,7 @@ SPENT: Final = (RESERVED // 2, RESERVED, RESERVED * 2)
 
 _CHUNK: Final = 500
 _PATIENCE_SECONDS: Final = 60.0
-
-
-class Stuck(Exception):
-    """Something that had to happen did not."""
+_LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ class _Bench:
             seen.update(grants)
             return max(seen.values(), default=0) - min(seen.values(), default=0) >= minutes * MINUTE_MS
 
-        _wait_until(is_over, "the minutes are over", minutes * 60 + _PATIENCE_SECONDS)
+        wait_until(is_over, "the minutes are over", seconds=minutes * 60 + _PATIENCE_SECONDS, every=_LOOK_SECONDS)
         begin = min(seen.values())
         granted = sum(at_ms < begin + minutes * MINUTE_MS for at_ms in seen.values())
         yield Row(f"{REQUESTS} requests a minute", granted, minutes * REQUESTS, f"in {minutes} min")
@@ -129,7 +126,12 @@ class _Bench:
 
     def _limit(self, **limits: Any) -> None:
         """Begin anew under these limits, as a worker does that starts now."""
-        _wait_until(lambda: not self.client.exists(KEYS.claimants), "all is settled", _PATIENCE_SECONDS)
+        wait_until(
+            lambda: not self.client.exists(KEYS.claimants),
+            "all is settled",
+            seconds=_PATIENCE_SECONDS,
+            every=_LOOK_SECONDS,
+        )
         keys = [KEYS.settlements, *map(bytes.decode, self.client.scan_iter(f"{KEYS.pool(GPU)}*", count=1000))]
         self.client.delete(*keys)
         Pool(RedisLink(self.url), KEYS, PoolTerms(GPU, **{"max_concurrency": 1000, **limits}), "newest").enter()
@@ -142,7 +144,12 @@ class _Bench:
 
     def _run(self, jobs: int, prompt: str) -> Sequence[GenerateResult]:
         self._push(jobs, prompt)
-        _wait_until(lambda: self.client.xlen(KEYS.settlements) >= jobs, "all jobs are settled", 10 * _PATIENCE_SECONDS)
+        wait_until(
+            lambda: self.client.xlen(KEYS.settlements) >= jobs,
+            "all jobs are settled",
+            seconds=10 * _PATIENCE_SECONDS,
+            every=_LOOK_SECONDS,
+        )
         entries: Any = self.client.xrange(KEYS.settlements)
         return [GenerateResult.model_validate_json(fields[b"result"]) for _, fields in entries]
 
@@ -186,14 +193,6 @@ def _worker(name: str, redis_url: str, triton_url: str) -> WorkerProcess:
 
 def _job(name: str, prompt: str) -> str:
     return json.dumps({"job_id": name, "model": MODEL, "prompt": prompt, "max_tokens": RESERVED})
-
-
-def _wait_until(is_so: Callable[[], bool], description: str, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise Stuck(f"waited {seconds:g} s in vain until {description}")
-        time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import redis
 import typer
 
 from benchmarks.stage import triton_with, valkey
+from benchmarks.waiting import Stuck, wait_until
 from tasks import rfc3339
 from tasks.result import Attempt, AttemptCode, GenerateResult
 from worker.connections import redis_client
@@ -33,10 +34,6 @@ DETECTION_SECONDS: Final = 1.5
 _RUNS_SECONDS: Final = 1.2
 _BIN_SECONDS: Final = 0.1
 _WIDTH: Final = 50
-
-
-class Stuck(Exception):
-    """Something that had to happen did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +134,11 @@ def _killed(client: redis.Redis, victim: WorkerProcess, names: Sequence[str], dr
     """Kill a worker that has half of these jobs; return once all are settled."""
     for name in names:
         client.lpush(KEYS.jobs(MODEL), _job(name))
-    _wait_until(lambda: client.hlen(KEYS.running) == len(names), "all jobs are claimed")
+    wait_until(lambda: client.hlen(KEYS.running) == len(names), "all jobs are claimed")
     time.sleep(draw.uniform(0.0, 0.5))  # Renewals come every half second: a kill may fall anywhere between.
     killed_ms = redis_time_ms(client)
     victim.kill()
-    _wait_until(lambda: all(client.mget(map(KEYS.result, names))), "all jobs are settled")
+    wait_until(lambda: all(client.mget(map(KEYS.result, names))), "all jobs are settled")
     results = [GenerateResult.model_validate_json(result) for result in client.mget(map(KEYS.result, names)) if result]
     again = [result.attempts[-1] for result in results if result.attempts[0].code is AttemptCode.WORKER_LOST]
     if not again:
@@ -173,14 +170,6 @@ def _worker(name: str, redis_url: str, triton_url: str, lease: float, jobs: int)
 
 def _job(name: str) -> str:
     return json.dumps({"job_id": name, "model": MODEL, "prompt": f"sleep={_RUNS_SECONDS} work", "max_tokens": 8})
-
-
-def _wait_until(is_so: Callable[[], bool], description: str, *, timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise Stuck(f"waited {timeout:g} s in vain until {description}")
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":
