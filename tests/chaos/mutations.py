@@ -173,7 +173,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
             Edit("pool", "if free <= 0 then return 'slots' end", ""),
             Edit("pool", "<= ahead(asks_for_its_share)", "< -1000"),
         ),
-        more=_LONG,
+        more={
+            Kind.LONG: 300.0
+        },  # So many that they would fill both workers, which together have more greenlets than the pool has slots.
     ),
     "result-kept-for-ever": Mutation((Edit("settle_if_claimed", ", 'EX', result_ttl)", ")"),)),
 }
