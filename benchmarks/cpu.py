@@ -1,4 +1,7 @@
-"""``python -m benchmarks.cpu``: where the worker's CPU time goes with the empty model, as a table; put into docs/cpu.md with ``--page``."""
+"""``python -m benchmarks.cpu``: where the worker's CPU time goes with the empty model, and where the time of a single job goes.
+
+Printed as tables; put into docs/cpu.md with ``--page``.
+"""
 
 import json
 import sys
@@ -11,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from benchmarks import one_job
 from benchmarks.figures import cpu_microseconds
 from benchmarks.load import started
 from benchmarks.machine import Machine
@@ -37,25 +41,32 @@ class SampledWorker(WorkerProcess):
 def main(
     *,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to sample.")] = 20.0,
-    page: Annotated[Path | None, typer.Option(help="Page whose table to replace.")] = None,
+    jobs: Annotated[int, typer.Option(min=10, help="How many single jobs to follow, in each case.")] = 200,
+    page: Annotated[Path | None, typer.Option(help="Page whose tables to replace.")] = None,
 ) -> None:
-    """Sample a worker under load, and print where its CPU time goes."""
+    """Sample a worker under load, and print where its CPU time goes; follow single jobs, and print where theirs goes."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    with triton_with([EMPTY.model]) as triton, valkey("everysec") as server, tempfile.TemporaryDirectory() as directory:
-        machine = Machine.of(server.url, triton.url)
+    with triton_with([EMPTY.model]) as triton:
+        machine, sampled = _sampled(triton.url, seconds)
+        sheets = {"cpu": sampled, "one-job": one_job.measure(triton.url, jobs)}
+    show(list(sheets.values()), console)
+    if page:
+        tables = {name: f"**{sheet.title}**\n\n{markdown(sheet)}" for name, sheet in sheets.items()}
+        where = origin(machine, quick=False, command="`python -m benchmarks.cpu`")
+        page.write_text(filled(page.read_text(), {"origin": where, **tables}))
+
+
+def _sampled(triton_url: str, seconds: float) -> tuple[Machine, Sheet]:
+    with valkey("everysec") as server, tempfile.TemporaryDirectory() as directory:
+        machine = Machine.of(server.url, triton_url)
         counts = Path(directory, "counts.json")
-        side = ours(server.url, server.url, triton.url, EMPTY)
-        sampled = SampledWorker(configuration(server.url, triton.url, EMPTY), counts)
+        side = ours(server.url, server.url, triton_url, EMPTY)
+        sampled = SampledWorker(configuration(server.url, triton_url, EMPTY), counts)
         with started(replace(side, process=sampled)) as loaded:
             window = loaded.window(int(EMPTY.most_per_second * seconds), EMPTY.in_flight, _WARM_SECONDS, seconds)
             found: dict[str, int] = json.loads(counts.read_text())
         side.client.close()
-    sheet = layers(found, window.jobs_per_second, cpu_microseconds(window) or 0.0)
-    show([sheet], console)
-    if page:
-        table = f"**{sheet.title}**\n\n{markdown(sheet)}"
-        where = origin(machine, quick=False, command="`python -m benchmarks.cpu`")
-        page.write_text(filled(page.read_text(), {"origin": where, "cpu": table}))
+    return machine, layers(found, window.jobs_per_second, cpu_microseconds(window) or 0.0)
 
 
 def layers(counts: Mapping[str, int], jobs_per_second: float, cpu_us: float) -> Sheet:

@@ -132,17 +132,32 @@ def settled(side: QueueSide) -> int:
     return int(length)
 
 
-def next_settlement_ms(side: QueueSide, listener: redis.Redis, number: int) -> float:
-    """Return the milliseconds from enqueueing one job to reading its settlement; nothing else may be under way."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From a moment to another, in nanoseconds of the monotonic clock, which all processes of a machine share."""
+
+    began_ns: int
+    ended_ns: int
+
+    @property
+    def milliseconds(self) -> float:
+        """Return how long it is."""
+        return (self.ended_ns - self.began_ns) / 1e6
+
+
+def next_settlement(
+    side: QueueSide, listener: redis.Redis, number: int, *, pause_seconds: float = _LOOK_SECONDS
+) -> Span:
+    """Return the time from enqueueing one job, after a pause, to reading its settlement; nothing else may be under way."""
     # By the connection itself: a client would wait for the reply before the job can be enqueued.
     connection: Any = listener.connection_pool.get_connection()
     try:
         connection.send_command("XREAD", "BLOCK", 30_000, "STREAMS", side.settlements, "$")
-        time.sleep(_LOOK_SECONDS)  # The listener must be blocked before the job is there.
-        began = time.perf_counter()
+        time.sleep(pause_seconds)
+        began_ns = time.monotonic_ns()
         side.enqueue([number])
         if connection.read_response() is None:
             raise NotAllSettled(f"{side.name} did not settle a single job within 30 s")
-        return (time.perf_counter() - began) * 1000
+        return Span(began_ns, time.monotonic_ns())
     finally:
         listener.connection_pool.release(connection)

@@ -12,7 +12,7 @@ import redis
 from benchmarks.direct import DirectLoop
 from benchmarks.figures import AddedTime, Idle, Rounds, Window
 from benchmarks.gauges import ProcessUse, RedisUse
-from benchmarks.load import Loaded, next_settlement_ms, started
+from benchmarks.load import Loaded, next_settlement, started
 from benchmarks.ours import ours
 from benchmarks.plan import EMPTY, MODEL_REPOSITORIES, Pace, Section, turns
 from benchmarks.sides import DIRECT, OURS, Make, QueueSide
@@ -110,7 +110,8 @@ def measure_added_time(
             for _ in range(pace.single_jobs):
                 for name, loaded in sides.loaded.items():
                     loaded.given += 1
-                    waited[name].append(next_settlement_ms(loaded.side, sides.listeners[name], loaded.given))
+                    span = next_settlement(loaded.side, sides.listeners[name], loaded.given)
+                    waited[name].append(span.milliseconds)
                 inferred.append(direct.once_ms())
             found[fsync] = {name: AddedTime.of(times, inferred) for name, times in waited.items()}
             say(

@@ -80,7 +80,9 @@ def test_a_lost_connection_keeps_its_slot_until_the_models_process_is_dead(
     if seen_by == "another":
         start(fleet, "another", own_triton.url, 2, "faulty")
     assert attempt_codes(result_of(valkey, "lost"))[-1] is None
-    wait_until(lambda: slots(valkey) == [slot], description="the slot of the second run is free, that of the first is not")
+    wait_until(
+        lambda: slots(valkey) == [slot], description="the slot of the second run is free, that of the first is not"
+    )
 
     # Its last attempt, so that it is not tried again.
     for _ in range(2):
