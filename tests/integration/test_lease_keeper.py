@@ -277,7 +277,7 @@ class TestLeaving:
 def test_an_outage_is_nobodys_death(durable_valkey: ValkeyServer, ledgers: Ledgers, how: str) -> None:
     """However long it is, beside the leases: when Redis is back, everyone is as before."""
     rigs = [
-        Rig(ledgers.link(durable_valkey.url, socket_timeout=0.1), worker_id) for worker_id in ("triton-01", "triton-02")
+        Rig(ledgers.link(durable_valkey.url, socket_timeout=1.0), worker_id) for worker_id in ("triton-01", "triton-02")
     ]
     names = [rig.incarnation.name for rig in rigs]
     with redis.Redis.from_url(durable_valkey.url) as client, rigs[0].running(), rigs[1].running():
