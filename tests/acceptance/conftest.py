@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.acceptance.fleet import Fleet
 from tests.conftest import MODELS
@@ -23,7 +24,12 @@ def fleet(tmp_path: Path, redis_url: str, triton_url: str) -> Iterator[Fleet]:
 def standing_fleet(
     tmp_path_factory: pytest.TempPathFactory, valkey_server: ValkeyServer, triton_server: TritonServer
 ) -> Iterator[Fleet]:
-    """Workers of a whole module; Valkey is emptied under them between tests, which they have to bear anyhow."""
+    """Workers of a whole module; Valkey is emptied under them between tests, which they have to bear anyhow.
+
+    Nor do they start on what the module before has left: a paused model would never become ready.
+    """
+    with redis.Redis.from_url(valkey_server.url) as client:
+        client.flushall()
     with Fleet(tmp_path_factory.mktemp("fleet"), triton_server.url, valkey_server.url) as workers:
         yield workers
 

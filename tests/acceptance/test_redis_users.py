@@ -15,6 +15,7 @@ from tests.integration.command import lines, objects
 from tests.integration.command import run as command
 from tests.jobs import MODEL
 from tests.waiting import wait_until
+from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
 
 
@@ -60,7 +61,7 @@ def start(fleet: Fleet, worker_id: str = "triton-01", **changes: Any) -> WorkerP
     return fleet.start(worker_id=worker_id, redis_password=password("worker"), **changes)
 
 
-def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet) -> None:
+def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet, witness: Witness) -> None:
     """Settle, fail, retry, bury, drop duplicates, cancel, give back, and take over from one that died: nothing is denied."""
     models: dict[str, Any] = {
         "supported_models": [MODEL, "acme/faulty"],
@@ -81,7 +82,10 @@ def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet) 
     second = start(fleet, "triton-02", lease_seconds=1.0, **models)
     wait_for_results(users.admin, "orphan")
     push_jobs(gateway, "returned", prompt="sleep=2 given back")
-    wait_until(second.claims, description="the job is claimed")
+    wait_until(
+        lambda: "sleep=2 given back" in witness.prompts(),
+        description="it runs: what was only claimed goes back at once",
+    )
     second.signal(signal.SIGTERM)
     wait_until(lambda: second.health().get("state") == "draining", description="it drains")
     second.signal(signal.SIGTERM)

@@ -80,7 +80,8 @@ def test_a_model_that_is_unloaded_waits_while_the_others_go_on(
     push_jobs(valkey, *(f"goes-{n}" for n in range(20)), model="acme/steady")
 
     wait_for_results(valkey, *(f"goes-{n}" for n in range(20)))
-    assert queued(valkey, "acme/comes-and-goes") == ["waits-1", "waits-2"]
+    # Each went to the front when its own answer came; one sent after the pause never left.
+    assert sorted(queued(valkey, "acme/comes-and-goes")) == ["waits-1", "waits-2"]
     assert worker.model("acme/comes-and-goes") == {"state": "paused", "reason": "runtime_unavailable"}
     assert worker.model("acme/steady")["state"] == "ready"
     assert worker.claims() == {}
