@@ -262,7 +262,9 @@ def test_many_failures_cost_few_round_trips(valkey: redis.Redis, redis_url: str,
         one.observe(None, times=3)
         one.observe(ConnectionLost())
         gevent.sleep(0.001)
-    assert commands(valkey) - asked <= 4 + 25 * (time.monotonic() - begun)
+    done = commands(valkey) - asked
+    # Two commands a write: one at once, and one each 100 ms after. A first look at what stands there, and a sweep, are beside them.
+    assert done <= 4 + 2 * (1 + (time.monotonic() - begun) / 0.1)
     assert one.is_open
     until(lambda: not one.sync._due_ms)
     assert in_redis(valkey).window == one.circuit.window
