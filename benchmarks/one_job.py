@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.load import Span, next_settlement, started
+from benchmarks.one_job_marks import BELL, CLAIM, INFER, SETTLE
 from benchmarks.ours import configuration, ours
 from benchmarks.plan import EMPTY, ROOT
 from benchmarks.settling import SETTLEMENTS
@@ -26,12 +27,12 @@ from worker.sandbox.valkey_server import Fsync
 from worker.sandbox.worker_process import WorkerProcess
 
 STEPS: Final = (
-    ("bell", "the push, until the worker has heard the bell"),
-    ("claim_from_queues>", "until it has asked for the claim"),
-    ("claim_from_queues<", "until it has the claim's answer"),
-    ("infer>", "until it has the job's request"),
-    ("infer<", "**the inference**"),
-    ("settle_if_claimed>", "until it has asked for the settlement"),
+    (BELL, "the push, until the worker has heard the bell"),
+    (f"{CLAIM}>", "until it has asked for the claim"),
+    (f"{CLAIM}<", "until it has the claim's answer"),
+    (f"{INFER}>", "until it has the job's request"),
+    (f"{INFER}<", "**the inference**"),
+    (f"{SETTLE}>", "until it has asked for the settlement"),
     ("", "until the settlement is read"),
 )
 """What the worker notes (benchmarks/one_job_marks.py) and what lies before it; the last is noted by who reads the settlement."""
