@@ -136,6 +136,7 @@ class MisbehavingServer:
 
     ``replies`` gives whole answers to single paths, such as ``/v2``. ``received`` holds every request in order, and
     ``connections`` and ``closed`` count those that were made, and that this end closed. ``reads_bodies`` False answers before a request is in.
+    While ``tells_of_itself`` is clear, whatever is no inference waits for its answer.
     """
 
     def __init__(
@@ -158,6 +159,8 @@ class MisbehavingServer:
         self.connections = 0
         self.closed = 0
         self.reads_bodies = True
+        self.tells_of_itself = threading.Event()
+        self.tells_of_itself.set()
         self._tls = tls
         self._stopping = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -181,6 +184,7 @@ class MisbehavingServer:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
+        self.tells_of_itself.set()
         for end in (self._listener, *self._open):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -220,6 +224,7 @@ class MisbehavingServer:
     def _reply(self, peer: Peer, request: Received) -> bool:
         """Answer one request; tell whether the connection goes on."""
         if not request.path.endswith("/infer"):
+            self.tells_of_itself.wait()
             peer.send(self.replies.get(request.path, http(404, b'{"error":"Not Found"}')))
             return True
         peer.kept = False

@@ -53,7 +53,8 @@ class ModelState:
     """A model's standing; ``look_at_ms`` (monotonic) is when it is looked at next, ``strikes`` the failures in a row.
 
     ``held`` says that its circuit shuts it whatever looks give, ``held_for`` what opened that, and ``passed`` whether the last look
-    since then passed. ``watched`` says that it is looked at whatever its standing, ``doubted`` that it is to be, once.
+    since then passed. ``watched`` says that it is looked at whatever its standing, ``doubted`` that it is to be, once, before more
+    jobs are taken of it.
     """
 
     standing: Standing = Standing.STARTING
@@ -106,7 +107,8 @@ class ModelGate:
 
     def is_open(self, model: str) -> bool:
         """Tell whether jobs of the model may be claimed now."""
-        return self._states[model].standing is Standing.READY
+        state = self._states[model]
+        return state.standing is Standing.READY and not state.doubted
 
     def has_died(self, model: str) -> bool:
         """Tell whether the model's process is dead, by what opened its circuit."""
@@ -124,7 +126,8 @@ class ModelGate:
         if isinstance(error, (QueueFull, ModelNotReady, ContractMismatch)):
             self.pause(model, error)
         elif isinstance(error, ConnectionLost) and state.standing is Standing.READY:
-            # Its server may be gone, and what was left running there with it: who waits for those slots does not send it a job.
+            # Its server may be gone, and what was left running there with it: who waits for those slots does not send it a job,
+            # and what else was sent to a dying server would only be lost too.
             self._states[model] = replace(state, doubted=True, look_at_ms=self._clock.monotonic_ms())
             self._on_change()
         elif error is None and state.strikes and state.standing is Standing.READY:

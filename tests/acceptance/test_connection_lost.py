@@ -15,7 +15,7 @@ from tests.acceptance.gateway import (
     wait_for_results,
 )
 from tests.jobs import job_content, job_json
-from tests.misbehaving_server import MisbehavingServer, Peer, Received, http
+from tests.misbehaving_server import MisbehavingServer, Peer, Received, answers_rightly, http
 from tests.waiting import wait_until
 from tests.witness import Witness
 
@@ -117,3 +117,27 @@ def test_a_waiting_retry_holds_no_slot(fleet: Fleet, valkey: Client) -> None:
     assert codes(results.values()) == [None, None]
     assert [len(result.attempts) for result in results.values()] == [1, 2]
     assert results["next"].finished_at < results["waits"].finished_at
+
+
+def test_no_other_job_is_sent_until_a_look_has_passed(fleet: Fleet, valkey: Client) -> None:
+    """A server whose first connection broke may be dying: what else it is sent meanwhile would be lost too."""
+
+    def loses_the_first(peer: Peer, request: Received) -> None:
+        if len(server.inferences) == 1:
+            server.tells_of_itself.clear()
+        else:
+            answers_rightly(peer, request)
+
+    with MisbehavingServer(loses_the_first) as server:
+        worker = fleet.start(runtime_endpoint=server.url, concurrency=1)
+        push_jobs(valkey, "lost", "next")
+        wait_until(lambda: not server.tells_of_itself.is_set(), description="the first job is lost")
+        worker.wait_for_beats(2)
+        assert len(server.inferences) == 1
+        assert worker.claims() == {}
+
+        server.tells_of_itself.set()
+        results = wait_for_results(valkey, "lost", "next")
+
+    assert codes(results.values()) == [None, None]
+    assert [len(result.attempts) for result in results.values()] == [2, 1]

@@ -10,7 +10,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from tasks.errors import ConnectionLost, JobError, ModelCrashed, ModelNotReady
+from tasks.errors import JobError, ModelCrashed, ModelNotReady, RuntimeTimeout
 from tests.committer_contract import KEYS
 from tests.integration.lossy_proxy import LossyProxy
 from tests.waiting import wait_until
@@ -188,7 +188,7 @@ def test_what_one_worker_sees_shuts_the_model_for_all(valkey: redis.Redis, redis
     """Within moments, without anybody asking: Redis says so. The other model is open."""
     one, other = workers(redis_url, "a", "b")
     asked = commands(valkey)
-    one.observe(ConnectionLost(), times=5)
+    one.observe(RuntimeTimeout(), times=5)
     assert not one.is_open
     begun = time.monotonic()
     until(lambda: not other.is_open)
@@ -204,7 +204,7 @@ def test_failures_of_all_workers_make_one_row(valkey: redis.Redis, redis_url: st
     """Each alone has too few of them."""
     fleet = workers(redis_url, *"abcde")
     for one in fleet:
-        one.observe(ConnectionLost())
+        one.observe(RuntimeTimeout())
     until(lambda: all(not one.is_open for one in fleet))
     assert {one.circuit.retry_ms for one in fleet} == {in_redis(valkey).retry_ms}
     assert in_redis(valkey).row.total == 5
@@ -234,7 +234,7 @@ def test_a_success_anywhere_ends_the_row(valkey: redis.Redis, redis_url: str, wo
         return one.circuit.row.total == 0
 
     for _ in range(3):
-        one.observe(ConnectionLost(), times=4)
+        one.observe(RuntimeTimeout(), times=4)
         until(ended)
     told = in_redis(valkey)
     assert told.state is State.CLOSED
@@ -260,7 +260,7 @@ def test_many_failures_cost_few_round_trips(valkey: redis.Redis, redis_url: str,
     asked, begun = commands(valkey), time.monotonic()
     for _ in range(200):
         one.observe(None, times=3)
-        one.observe(ConnectionLost())
+        one.observe(RuntimeTimeout())
         gevent.sleep(0.001)
     done = commands(valkey) - asked
     # Two commands a write: one at once, and one each 100 ms after. A first look at what stands there, and a sweep, are beside them.
@@ -320,7 +320,7 @@ class TestOperators:
         """And holds against whatever they were about to write."""
         fleet = workers(redis_url, *"abc")
         for one in fleet:
-            one.observe(ConnectionLost(), times=2)
+            one.observe(RuntimeTimeout(), times=2)
         force(valkey, KEYS, ENDPOINT, MODEL, state=State.CLOSED, reason="r", by="b")
         until(lambda: all(one.circuit.forced and not one.sync._due_ms for one in fleet))
         assert in_redis(valkey).forced
@@ -335,11 +335,11 @@ class TestOperators:
     def test_a_deleted_key_is_a_closed_circuit(self, valkey: redis.Redis, redis_url: str, workers: Workers) -> None:
         """A worker that could write on what it remembers decides anew."""
         (one,) = workers(redis_url, "a")
-        one.observe(ConnectionLost(), times=3)
+        one.observe(RuntimeTimeout(), times=3)
         until(lambda: not one.sync._due_ms)
         valkey.delete(KEY)
         until(lambda: one.circuit == Circuit())
-        one.observe(ConnectionLost())
+        one.observe(RuntimeTimeout())
         until(lambda: in_redis(valkey).row.total == 1)
 
 
@@ -363,9 +363,9 @@ class TestOutages:
         with LossyProxy(redis_url) as proxy:
             (one,) = workers(proxy.url, "a")
             proxy.lose = 1
-            one.observe(ConnectionLost(), times=2)
+            one.observe(RuntimeTimeout(), times=2)
             until(lambda: proxy.lost == 1 and not one.sync._due_ms and not one.sync._stale)
-            one.observe(ConnectionLost())
+            one.observe(RuntimeTimeout())
             until(lambda: in_redis(valkey).row.total == 3)
             one.close()
         assert one.is_open

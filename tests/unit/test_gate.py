@@ -175,14 +175,16 @@ class TestFailures:
         """A job's own failure says nothing of the next job."""
         bench = Bench().opened()
         bench.gate.observe(A, error)
-        assert bench.gate.is_open(A)
+        assert bench.gate.states()[A].standing is Standing.READY
+        assert bench.gate.is_open(A) is not isinstance(error, ConnectionLost)
         assert bench.changes == 2 + isinstance(error, ConnectionLost)
 
     def test_a_lost_connection_has_its_model_looked_at_once(self) -> None:
-        """At once, while jobs go on; its server may be gone, and no other job may be there to find out."""
+        """At once, before it is sent another job; its server may be gone, and no other job may be there to find out."""
         bench = Bench().opened()
         bench.gate.observe(A, ConnectionLost())
         assert bench.gate.due() == [A]
+        assert (bench.gate.is_open(A), bench.gate.is_open(B)) == (False, True)
         bench.gate.looked_at(A, None)
         assert bench.gate.is_open(A)
         assert bench.gate.due() == []
