@@ -7,8 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], *, description: str, timeout: float = 10.0, interval: float = 0.01) -> T:
-    """Return the predicate's first true value; fail the test, saying what was waited for, after ``timeout`` seconds."""
+def wait_until(predicate: Callable[[], T], *, description: str, timeout: float = 30.0, interval: float = 0.01) -> T:
+    """Return the predicate's first true value; fail the test, saying what was waited for, after ``timeout`` seconds.
+
+    Without a ``timeout`` nothing is said of how long it may take: a busy machine stalls any process for seconds.
+    """
     deadline = time.monotonic() + timeout
     while True:
         value = predicate()

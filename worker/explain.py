@@ -1,6 +1,6 @@
 """Why jobs of a model wait, in words for people. Pure.
 
-Each worker that declares a model has one obstacle at most in the way of its jobs, the first of: it drains, the circuit is open, it is
+Without writes nothing moves. Else each worker that declares a model has one obstacle at most in the way of its jobs, the first of: it drains, the circuit is open, it is
 out of order with this model, it stands still, a limit is reached. A model waits only while every one of its workers has one.
 """
 
@@ -40,6 +40,7 @@ class Kind(StrEnum):
     DRAINED = "drained"
     PAUSED = "paused"
     NO_WORKER = "no_worker"
+    NO_WRITES = "no_writes"
 
 
 _OF_LOAD = frozenset({Kind.TURN, Kind.SLOTS, Kind.REQUESTS, Kind.TOKENS, Kind.PROBES, Kind.QUEUE_FULL})
@@ -61,8 +62,10 @@ class Reason:
         return self.kind not in {Kind.SERVED, Kind.EMPTY}
 
 
-def why(view: ModelView, now_ms: int) -> Reason:
-    """Return why jobs of a model wait at Redis' unix ms ``now_ms``."""
+def why(view: ModelView, now_ms: int, no_writes: str | None = None) -> Reason:
+    """Return why jobs of a model wait at Redis' unix ms ``now_ms``; ``no_writes`` is why Redis takes none, None where it does."""
+    if no_writes is not None:
+        return Reason(Kind.NO_WRITES, f"Redis takes no writes: {no_writes}")
     if view.pause is not None:
         return Reason(Kind.PAUSED, _paused(view.pause, now_ms))
     if not view.runners:

@@ -30,6 +30,7 @@ class Snapshot:
     reasons: Mapping[str, Reason]
     pools: tuple[PoolUse, ...]
     backlog: Backlog
+    no_writes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,13 @@ class _Shared:
     circuits: Mapping[Endpoint, CircuitView]
 
 
-def read_snapshot(client: redis.Redis, keys: Keys, also: Iterable[str] = ()) -> Snapshot:
-    """Return what is so now, of all models that are declared, served or paused, and of ``also``."""
+def read_snapshot(
+    client: redis.Redis, keys: Keys, also: Iterable[str] = (), *, no_writes: str | None = None
+) -> Snapshot:
+    """Return what is so now, of all models that are declared, served or paused, and of ``also``.
+
+    ``no_writes`` is why Redis takes no writes, where that was asked and found.
+    """
     fleet = read_fleet(client, keys)
     declared, pauses = _registered(client, keys)
     names = sorted({*fleet.models, *declared, *pauses, *also})
@@ -59,8 +65,8 @@ def read_snapshot(client: redis.Redis, keys: Keys, also: Iterable[str] = ()) -> 
         )
         for name in names
     )
-    reasons = {view.model: why(view, fleet.at_ms) for view in views}
-    return Snapshot(fleet, views, reasons, tuple(shared.pools.values()), backlog)
+    reasons = {view.model: why(view, fleet.at_ms, no_writes) for view in views}
+    return Snapshot(fleet, views, reasons, tuple(shared.pools.values()), backlog, no_writes)
 
 
 def circuit_view(endpoint: Endpoint, circuit: Circuit) -> CircuitView:

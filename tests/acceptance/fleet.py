@@ -57,7 +57,7 @@ FASTER: Final[Mapping[str, Any]] = {
 """What keeps tests short; none of it changes what is promised. Circuits open only for what opens one at once."""
 
 _START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 30.0
 
 
 def models(**behind: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class WorkerProcess:
         standings: dict[str, dict[str, Any]] = json.loads(self.health().get("models", "{}"))
         return {name: value for name, value in standings.get(model, {}).items() if name in {"state", "reason"}}
 
-    def wait_until_state(self, *states: str, timeout: float = 10.0) -> dict[str, str]:
+    def wait_until_state(self, *states: str, timeout: float = 30.0) -> dict[str, str]:
         """Return the health key once it shows one of these states, written by this very process."""
 
         def reached() -> dict[str, str]:

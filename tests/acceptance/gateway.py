@@ -74,7 +74,7 @@ def settlements(client: Client) -> dict[str, list[GenerateResult]]:
     return found
 
 
-def wait_for_results(client: Client, *job_ids: str, timeout: float = 15.0) -> dict[str, GenerateResult]:
+def wait_for_results(client: Client, *job_ids: str, timeout: float = 30.0) -> dict[str, GenerateResult]:
     """Return the results of these jobs once all are settled; each settled exactly once."""
 
     def missing() -> list[str]:
@@ -97,7 +97,7 @@ def wait_for_results(client: Client, *job_ids: str, timeout: float = 15.0) -> di
     return {job_id: found[job_id][0] for job_id in job_ids}
 
 
-def result_of(client: Client, job_id: str, *, timeout: float = 15.0) -> GenerateResult:
+def result_of(client: Client, job_id: str, *, timeout: float = 30.0) -> GenerateResult:
     """Return a job's result once it is settled."""
     return wait_for_results(client, job_id, timeout=timeout)[job_id]
 

@@ -102,7 +102,7 @@ def grants(client: Client) -> dict[str, float]:
     return {member.decode(): at_ms for member, at_ms in found}
 
 
-def wait_until_slots(client: Client, count: int, *, timeout: float = 10.0) -> None:
+def wait_until_slots(client: Client, count: int, *, timeout: float = 30.0) -> None:
     """Return when so many slots are taken."""
     wait_until(lambda: len(slots(client)) == count, description=f"{count} slots are taken", timeout=timeout)
 

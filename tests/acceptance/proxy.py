@@ -29,7 +29,7 @@ class Trap:
     _released: threading.Event = field(default_factory=threading.Event)
     _lost: bool = False
 
-    def wait(self, timeout: float = 15.0) -> None:
+    def wait(self, timeout: float = 30.0) -> None:
         """Return when a reply is held."""
         assert self.caught.wait(timeout), f"no reply about {self.word!r} came within {timeout:g} s"
 

@@ -30,7 +30,7 @@ def circuit_of(client: Client, worker: WorkerProcess, triton_model: str = "fault
     return read_circuits(client, KEYS, [name])[name]
 
 
-def wait_for_circuit(state: str, *workers: WorkerProcess, timeout: float = 15.0) -> None:
+def wait_for_circuit(state: str, *workers: WorkerProcess, timeout: float = 30.0) -> None:
     """Wait until the health keys of these workers say so."""
     for worker in workers:
         wait_until(

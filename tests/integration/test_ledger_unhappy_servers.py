@@ -1,19 +1,17 @@
 """A Redis that is full, a replica, loading, busy or cannot save: nothing is lost, and the worker asks again."""
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import redis
-from redis.exceptions import ResponseError
 
 from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_MODEL, RUN, jobs, retry, settle
 from tests.conservation import assert_conserved, whereabouts
 from tests.integration.bench import NOW, Ledgers
+from tests.integration.unhappy_servers import UNHAPPY, Unhappiness, full
 from tests.jobs import MODEL
-from tests.waiting import wait_until
 from worker import lua
 from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
 from worker.ledger import Ledger
@@ -37,101 +35,6 @@ def client(server: ValkeyServer) -> Iterator[redis.Redis]:
         yield client
 
 
-@contextmanager
-def full(client: redis.Redis, _: ValkeyServer) -> Iterator[None]:
-    """Let there be no memory left."""
-    client.config_set("maxmemory", 1)
-    yield
-    client.config_set("maxmemory", 0)
-
-
-@contextmanager
-def replica(client: redis.Redis, _: ValkeyServer) -> Iterator[None]:
-    """Make it a replica of a primary that is away."""
-    client.replicaof("127.0.0.1", "1")
-    yield
-    client.replicaof("NO", "ONE")
-
-
-@contextmanager
-def silent_replica(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
-    """Make it a replica that answers nothing without its primary."""
-    client.config_set("replica-serve-stale-data", "no")
-    with replica(client, server):
-        yield
-    client.config_set("replica-serve-stale-data", "yes")
-
-
-@contextmanager
-def unable_to_save(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
-    """Let it find a folder where its file goes."""
-    folder = server.directory / "dump.rdb"
-    folder.mkdir()
-    client.config_set("save", "3600 1000000")
-    client.bgsave()
-    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", description="saving has failed")
-    yield
-    client.config_set("save", "")
-    folder.rmdir()
-
-
-@contextmanager
-def without_replicas(client: redis.Redis, _: ValkeyServer) -> Iterator[None]:
-    """Ask for a replica that is not there before anything is written."""
-    client.config_set("min-replicas-to-write", 1)
-    yield
-    client.config_set("min-replicas-to-write", 0)
-
-
-@contextmanager
-def busy(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
-    """Let somebody's script never end."""
-    client.config_set("busy-reply-threshold", 1)
-
-    def spin() -> None:
-        with redis.Redis.from_url(server.url, socket_timeout=60) as other, pytest.raises(ResponseError):
-            other.eval("while true do end", 0)
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    wait_until(lambda: _refuses(client, "BUSY"), description="the server is busy")
-    yield
-    client.script_kill()
-    thread.join()
-
-
-@contextmanager
-def loading(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
-    """Let it read its data anew, slowly."""
-    client.config_set("key-load-delay", 500)
-    client.config_set("loading-process-events-interval-bytes", 1024)
-    for n in range(2000):
-        client.set(f"filling:{n}", "x" * 200)
-
-    def reload() -> None:
-        with redis.Redis.from_url(server.url, socket_timeout=60) as other:
-            other.execute_command("DEBUG", "RELOAD")
-
-    thread = threading.Thread(target=reload)
-    thread.start()
-    wait_until(lambda: _refuses(client, "LOADING"), description="the server is loading", interval=0.001)
-    yield
-    thread.join()
-
-
-def _refuses(client: redis.Redis, word: str) -> bool:
-    try:
-        client.get("x")
-    except redis.RedisError as error:
-        return word in f"{type(error).__name__} {error}".upper()
-    return False
-
-
-UNHAPPY: list[Callable[[redis.Redis, ValkeyServer], AbstractContextManager[None]]] = [
-    *(full, replica, silent_replica, unable_to_save, without_replicas, busy, loading),
-]
-
-
 def claimed(book: Ledger, number: int = 1) -> list[Claim]:
     """Claim everything."""
     reply = book.exchange(Exchange(claim=ClaimRequest(number, 100, (MODEL,))), NOW).claimed
@@ -144,7 +47,7 @@ def test_nothing_is_lost_and_asking_again_does_it(
     client: redis.Redis,
     server: ValkeyServer,
     ledgers: Ledgers,
-    unhappy: Callable[[redis.Redis, ValkeyServer], AbstractContextManager[None]],
+    unhappy: Unhappiness,
 ) -> None:
     """Each commit leaves its claim, each claim its queue; the same call succeeds as soon as the server can again."""
     pushed = jobs("settled", "retried", "returned", "buried", "queued")

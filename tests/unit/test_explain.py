@@ -149,6 +149,13 @@ def test_a_model_of_no_live_worker_is_said_so() -> None:
     assert lost.words == "no live worker serves it; lost: a, b, c and 2 more"
 
 
+def test_a_redis_without_writes_comes_before_all_else() -> None:
+    """Workers cannot say that they live then, so that none is seen says nothing."""
+    words = "Redis takes no writes: it is full"
+    for view in (ModelView("m", 3), ModelView("m", 3, pause=Pause()), ModelView("m", 3, runners=[runner()])):
+        assert why(view, NOW_MS, "it is full") == Reason(Kind.NO_WRITES, words)
+
+
 def test_a_forced_circuit_says_by_whom() -> None:
     """And nothing of a time: it stays so until it is told otherwise."""
     forced = CircuitView("triton:8000", "text_generation", "open", "new driver", is_forced=True, forced_by="ops@host")

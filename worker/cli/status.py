@@ -75,6 +75,7 @@ def status(
 def _looks(target: RedisTarget, models: Iterable[str], *, claims: bool) -> "Iterator[Taken | Unreachable]":
     """Give what is so, whenever the next one is asked for; Unreachable, where Redis does not answer any more."""
     from worker.fleet import count_claims
+    from worker.redis_writes import read_refusal_of_writes
     from worker.snapshot import read_snapshot
 
     has_answered = False
@@ -82,7 +83,7 @@ def _looks(target: RedisTarget, models: Iterable[str], *, claims: bool) -> "Iter
         try:
             with target.connected() as client:
                 taken = (
-                    read_snapshot(client, target.keys, models),
+                    read_snapshot(client, target.keys, models, no_writes=read_refusal_of_writes(client, target.keys)),
                     count_claims(client, target.keys) if claims else None,
                 )
         except Unreachable as failure:

@@ -23,6 +23,7 @@ def snapshot_as_json(snapshot: "Snapshot", claims: int | None) -> dict[str, Any]
     """Return the whole fleet as one object; times are RFC 3339."""
     return {
         "at": _time(snapshot.fleet.at_ms),
+        "no_writes": snapshot.no_writes,
         "workers": [worker_as_json(worker) for worker in snapshot.fleet.workers],
         "pools": [_pool(pool, snapshot) for pool in snapshot.pools],
         "models": [_model(view, snapshot) for view in snapshot.models],

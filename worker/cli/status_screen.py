@@ -23,6 +23,11 @@ _MODELS = ("model", "queued", "running", "oldest", "workers", "circuit", "why jo
 def screen(target: "RedisTarget", snapshot: "Snapshot", claims: int | None) -> "Iterator[RenderableType]":
     """Yield the parts of the screen, from top to bottom."""
     now_ms = snapshot.fleet.at_ms
+    if snapshot.no_writes is not None:
+        yield shown(
+            f"Redis at {target.address} takes no writes, so no worker can show that it lives: {snapshot.no_writes}"
+        )
+        yield ""
     if snapshot.fleet.workers:
         yield table(_WORKERS, [_worker(worker, now_ms) for worker in snapshot.fleet.workers], right=_WORKERS[3:6])
     else:
