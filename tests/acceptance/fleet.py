@@ -44,6 +44,7 @@ SEED: Final[Mapping[str, Any]] = {
 FASTER: Final[Mapping[str, Any]] = {
     "heartbeat_seconds": 0.2,
     "concurrency": 4,
+    "drain_seconds": 10,
     "retry": {"base_seconds": 0.01, "max_seconds": 0.05},
     "circuit": {
         "consecutive_failures": 1_000_000,
@@ -58,6 +59,7 @@ FASTER: Final[Mapping[str, Any]] = {
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
+"""A drain, which takes its whole time where Redis is away, and the last commit's five seconds; and a machine that stalls."""
 
 
 def models(**behind: str | Mapping[str, Any]) -> dict[str, Any]:
