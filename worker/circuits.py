@@ -14,7 +14,7 @@ from worker.circuit_sync import CircuitSync
 from worker.clock import RedisClock
 from worker.gate import ModelGate
 from worker.looks import Looks
-from worker.observation import Observation, as_call, is_slow
+from worker.observation import Observation, as_call, confirmed_loss, is_slow
 from worker.terms import circuit_terms
 from worker.triton.adapter import TritonInference
 
@@ -98,9 +98,15 @@ class Circuits:
 
     def looked_at(self, model: str, error: JobError | None) -> None:
         """Learn how a look ended."""
+        is_gone = self.gate.is_doubted(model) and isinstance(error, RuntimeUnavailable) and error.counts_for_circuit
         self.gate.looked_at(model, error)
-        self._copy(model).looked(Look(error is None, model in self._away), self.redis_clock.now_ms())
+        copy, now_ms = self._copy(model), self.redis_clock.now_ms()
+        if is_gone:
+            copy.observe(confirmed_loss(now_ms), now_ms)
+        copy.looked(Look(error is None, model in self._away), now_ms)
         self._act(self.models[model])
+        if is_gone:
+            self._away.add(model)  # Seen away by the very look that opened the circuit.
 
     def run(self) -> None:
         """Keep together with Redis until killed."""

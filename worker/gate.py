@@ -110,6 +110,10 @@ class ModelGate:
         state = self._states[model]
         return state.standing is Standing.READY and not state.doubted
 
+    def is_doubted(self, model: str) -> bool:
+        """Tell whether a connection broke under a job of the model, and no look has shown yet what that means."""
+        return self._states[model].doubted
+
     def has_died(self, model: str) -> bool:
         """Tell whether the model's process is dead, by what opened its circuit."""
         return self._states[model].held_for is ErrorCode.RUNTIME_MODEL_CRASHED

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from tasks.errors import JobError, ModelException
+from tasks.errors import ErrorCode, JobError, ModelException
 from worker.circuit import CircuitTerms
 from worker.circuit_calls import Call
 
@@ -42,6 +42,15 @@ def as_call(seen: Observation, terms: CircuitTerms, ended_ms: int) -> Call:
         slow=slow,
         text_digest=error.text_digest if isinstance(error, ModelException) else None,
     )
+
+
+def confirmed_loss(ended_ms: int) -> Call:
+    """Return what it is to a circuit that a connection broke under a job, and a look right after it found the server away.
+
+    One lost connection may be a proxy's whim, and one failed look a new connection's. Together they leave no doubt, and the jobs
+    that would have to fail until there are enough failures in a row are not sent any more.
+    """
+    return Call(ended_ms, ended_ms, code=ErrorCode.RUNTIME_UNAVAILABLE, counts=True, opens_at_once=True)
 
 
 def _digest(tenant: str) -> str:

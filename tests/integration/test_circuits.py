@@ -10,7 +10,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from tasks.errors import JobError, ModelCrashed, ModelNotReady, RuntimeTimeout
+from tasks.errors import ConnectionLost, JobError, ModelCrashed, ModelNotReady, RuntimeTimeout, RuntimeUnavailable
 from tests.committer_contract import KEYS
 from tests.integration.lossy_proxy import LossyProxy
 from tests.waiting import wait_until
@@ -208,6 +208,32 @@ def test_failures_of_all_workers_make_one_row(valkey: redis.Redis, redis_url: st
     until(lambda: all(not one.is_open for one in fleet))
     assert {one.circuit.retry_ms for one in fleet} == {in_redis(valkey).retry_ms}
     assert in_redis(valkey).row.total == 5
+
+
+def test_a_connection_that_breaks_on_a_server_that_is_away_shuts_the_model_for_all(
+    valkey: redis.Redis, redis_url: str, workers: Workers
+) -> None:
+    """One is enough, where a look right after it cannot ask; who saw that need not see it away once more to try it again."""
+    one, other = workers(redis_url, "a", "b")
+    one.observe(ConnectionLost())
+    one.look(RuntimeUnavailable())
+    until(lambda: not other.is_open)
+    assert in_redis(valkey).state is State.OPEN
+    assert in_redis(valkey).reason == "runtime_unavailable"
+    one.look()
+    until(lambda: in_redis(valkey).state is State.HALF_OPEN)
+
+
+@pytest.mark.parametrize("error", [None, ModelNotReady()], ids=["it is there", "it is loading"])
+def test_a_connection_that_breaks_on_a_server_that_answers_is_one_failure(
+    redis_url: str, workers: Workers, error: JobError | None
+) -> None:
+    """As is a look that cannot ask, of a model of which no connection broke."""
+    (one,) = workers(redis_url, "a")
+    one.observe(ConnectionLost())
+    one.look(error)
+    one.look(RuntimeUnavailable())
+    assert (one.circuit.state, one.circuit.row.total) == (State.CLOSED, 1)
 
 
 def test_workers_that_see_the_same_at_once_open_it_once(valkey: redis.Redis, redis_url: str, workers: Workers) -> None:

@@ -12,6 +12,7 @@ from tasks.errors import ErrorCode
 from worker.circuit import Circuit, CircuitTerms, Look, Rule, State, after_calls, after_look, forced
 from worker.circuit_calls import Call
 from worker.circuit_record import to_fields
+from worker.observation import confirmed_loss
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "circuits.md").read_text(encoding="utf-8")
 TERMS: Final = CircuitTerms(window=10, minimum_calls=6, slow_call_ms=1000.0)
@@ -115,6 +116,12 @@ TABLE: Final[Sequence[tuple[str, str, str, Event]]] = (
     ),
     ("`closed`", "the same, of calls that were slow", "`open`", calls(*[good(), good(slow=True)] * 3)),
     ("`closed`", "one `runtime_model_crashed` or `runtime_contract_mismatch`", "`open`", calls(crashed())),
+    (
+        "`closed`",
+        "a connection breaks under a job, and a look right after it finds the server away",
+        "`open`",
+        calls(confirmed_loss(NOW_MS)),
+    ),
     (
         "`closed`",
         "any number of failures that the content of one tenant's jobs may have caused",
