@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from tests.acceptance.fleet import KEYS
 from tests.acceptance.gateway import QUEUE, push_jobs
@@ -12,6 +13,7 @@ from tests.guarded import NOBODYS, USERS, Guarded, guarded_valkey
 from tests.integration.command import objects
 from tests.integration.command import run as command
 from tests.jobs import MODEL, job_json
+from worker.waits import Waits
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,18 @@ def test_the_scaler_counts_what_is_queued_and_what_runs(users: Guarded) -> None:
     return redis.call(lengths[kind], KEYS[1])"""
     scaler = users.client("scaler")
     assert [scaler.eval(count, 1, key) for key in (QUEUE, KEYS.running, KEYS.waiting)] == [2, 1, 0]
+    assert users.denied() == []
+
+
+def test_a_worker_tells_why_jobs_wait(users: Guarded) -> None:
+    """The first of its fleet in each minute does, and the others ask when the minute is over."""
+    push_jobs(users.admin, "waits")
+    users.admin.hset(KEYS.models, MODEL, "{}")
+    for worker_id in ("first", "second"):
+        waits = Waits(lambda: users.client("worker"), KEYS, worker_id, lambda: 0.5, 0.0)
+        with capture_logs() as lines:
+            assert 0 < waits.look() <= 60_000
+        assert [line["event"] for line in lines] == (["model.waited"] if worker_id == "first" else [])
     assert users.denied() == []
 
 
