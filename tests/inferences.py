@@ -42,6 +42,18 @@ def inference_on(url: str, model_name: str = "text_generation", **fields: Any) -
         adapter.close()
 
 
+PATIENT, HASTY = "patient", "hasty"
+
+
+def of_two_minds(hasty_seconds: float, **of_hasty: Any) -> dict[str, Any]:
+    """Return fields for two public names of one Triton model, or of ``of_hasty``: one has all the time there is, one next to none.
+
+    A time-out is a time-out, and not a connection that was not made in time, where HASTY takes over a connection that PATIENT has made.
+    """
+    models = {PATIENT: {}, HASTY: {"timeout_seconds": hasty_seconds, **of_hasty}}
+    return {"supported_models": [*models], "models": models}
+
+
 def job_for(prompt: str = "Hello", **changes: Any) -> GenerateJob:
     """A valid job."""
     return GenerateJob.model_validate(job_content(prompt=prompt, **changes))

@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from tests.acceptance.fleet import Fleet
+from tests.acceptance.gate import Gate
 from tests.conftest import MODELS
 from tests.witness import WITNESS_VARIABLE, Witness
 from worker.sandbox.triton_server import TritonServer
@@ -18,6 +19,14 @@ def fleet(tmp_path: Path, redis_url: str, triton_url: str) -> Iterator[Fleet]:
     """Workers of one test, on the session's Triton and Valkey."""
     with Fleet(tmp_path, triton_url, redis_url) as workers:
         yield workers
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """Holds inferences until the test opens it, or has ended; name it after the fleet whose jobs it holds."""
+    held = Gate(tmp_path / "gate")
+    yield held
+    held.open()
 
 
 @pytest.fixture(scope="module")

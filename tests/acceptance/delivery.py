@@ -4,15 +4,22 @@ from collections.abc import Iterable, Mapping
 
 import redis
 
+from tasks import rfc3339
 from tasks.result import GenerateResult
-from tests.acceptance.fleet import KEYS, WorkerProcess
+from tests.acceptance.fleet import KEYS, Client, WorkerProcess
 from tests.acceptance.gateway import dead_letters, settlements
 from tests.clean import leftovers
 from tests.waiting import wait_until
 from tests.witness import Served, Witness
 
-LEASE = 1.0
-"""Short, so that tests are; it has to be longer than a stall of this machine's."""
+LEASE = 3.0
+"""Of workers that watch each other: longer than a busy machine stalls any of them, or a live one would rightly lose its jobs."""
+
+LEASE_ALONE = 1.0
+"""Of a worker beside which no other lives: nobody takes it for dead, however long it is stalled."""
+
+LOOK_SECONDS = 0.5
+"""How far apart the looks of a worker with ``LEASE`` are: it counts them in its lease."""
 
 DETECTION_SECONDS = 1.5
 """How long after its lease a dead worker's jobs may take to run again."""
@@ -35,7 +42,46 @@ def held_by(worker: WorkerProcess) -> set[str]:
 
 def wait_until_busy(witness: Witness, jobs: int) -> None:
     """Return when so many inferences have begun since the witness was cleared."""
-    wait_until(lambda: witness.count() == jobs, description=f"{jobs} jobs run", timeout=15)
+    wait_until(lambda: witness.count() >= jobs, description=f"{jobs} jobs run")
+
+
+def counted(worker: WorkerProcess, name: str) -> int:
+    """One of a worker's counters, once its health is there: it lapses while the worker is stalled."""
+    return int(wait_for_health(worker, **{name: 0})[name])
+
+
+def wait_until_paused(worker: WorkerProcess, model: str, reason: str) -> None:
+    """Return when the health key says that a model is paused for this reason; it may have lapsed when it is looked at once."""
+    paused = {"state": "paused", "reason": reason}
+    wait_until(lambda: worker.model(model) == paused, description=f"{worker.worker_id} has paused {model} for {reason}")
+
+
+def looks_of(worker: WorkerProcess) -> int:
+    """How often a worker has renewed its lease and looked at the others', 0 while it has none."""
+    lease: bytes | None = worker.client.hget(KEYS.leases, worker.worker_id)
+    return 0 if lease is None else int(lease.split(b" ")[1])
+
+
+def wait_for_looks(*workers: WorkerProcess, looks: int = 1) -> None:
+    """Return when each worker has looked so often again: its own measure of time, which stands still while it is stalled."""
+    goals = [looks_of(worker) + looks for worker in workers]
+    wait_until(
+        lambda: all(looks_of(worker) >= goal for worker, goal in zip(workers, goals, strict=True)),
+        description=f"each worker has looked {looks} x more",
+    )
+
+
+def begun_at(result: GenerateResult) -> float:
+    """When a job's last attempt began, in unix seconds: what Triton and the test are late by is not in it."""
+    return rfc3339.to_ms(rfc3339.parse(result.attempts[-1].started_at)) / 1000
+
+
+def settled_at(client: Client) -> dict[str, float]:
+    """When each job was settled, in unix seconds by Redis' clock."""
+    return {
+        fields[b"job_id"].decode(): int(entry.partition(b"-")[0]) / 1000
+        for entry, fields in client.xrange(KEYS.settlements)
+    }
 
 
 def wait_for_health(worker: WorkerProcess, **least: int) -> dict[str, str]:

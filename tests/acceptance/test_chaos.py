@@ -36,16 +36,14 @@ def assert_content(verdict: Verdict) -> None:
 def test_a_worker_that_is_killed_at_any_step_of_a_job_loses_none_and_settles_none_twice(chaos: Run) -> None:
     """One worker after the other ends itself at each boundary: after the claim, around the inference, the settlement, the end."""
     failpoints = tuple(f"{name}:3" for name in FAILPOINTS)
-    verdict = chaos(
-        Options(seed=11, seconds=16, jobs=320, workers=2, faults=frozenset(), lease_seconds=2, failpoints=failpoints)
-    )
+    verdict = chaos(Options(seed=11, seconds=16, jobs=320, workers=2, faults=frozenset(), failpoints=failpoints))
     assert_content(verdict)
     assert len(verdict.evidence.observed.exits) == len(failpoints) + 2
 
 
 def test_a_short_run_under_all_faults_keeps_every_promise(chaos: Run) -> None:
     """Kills, freezes, drains, cut, held and slow lines, lost replies, and outages of Redis and Triton."""
-    verdict = chaos(Options(seed=7, seconds=14, jobs=280, every=2.0, lease_seconds=2))
+    verdict = chaos(Options(seed=7, seconds=14, jobs=280, every=2.0))
     assert_content(verdict)
     assert {incident.kind for incident in verdict.evidence.observed.incidents} >= {
         FaultKind.WORKER_KILL,

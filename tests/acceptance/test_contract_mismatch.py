@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.delivery import wait_until_paused
 from tests.acceptance.fleet import Client, Fleet, models, run
 from tests.acceptance.gateway import codes, push_jobs, queued, wait_for_results
 from tests.conftest import MODELS
@@ -48,7 +49,7 @@ def test_a_misnamed_tensor_keeps_its_jobs_waiting_until_the_model_is_repaired(
 
     assert codes(wait_for_results(valkey, "goes").values()) == [None]
     assert queued(valkey, "acme/wrong") == ["waits-1", "waits-2"]
-    assert worker.model("acme/wrong") == {"state": "paused", "reason": "runtime_contract_mismatch"}
+    wait_until_paused(worker, "acme/wrong", "runtime_contract_mismatch")
     (logged,) = worker.events("model.mismatched")
     assert logged["model"] == "acme/wrong"
     assert "max_tokens" in logged["report"]

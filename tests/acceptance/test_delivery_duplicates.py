@@ -7,7 +7,14 @@ import pytest
 import redis
 from celery import Celery
 
-from tests.acceptance.delivery import LEASE, attempt_codes, nothing_is_left, settled_once, wait_until_busy
+from tests.acceptance.delivery import (
+    LEASE,
+    attempt_codes,
+    counted,
+    nothing_is_left,
+    settled_once,
+    wait_until_busy,
+)
 from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, models
 from tests.acceptance.gateway import (
     QUEUE,
@@ -41,7 +48,7 @@ def pair(
     return [standing_fleet.start(worker_id=name, lease_seconds=LEASE, **behind) for name in ("first", "second")]
 
 
-class Counted:
+class Duplicates:
     """How many duplicates the two workers have dropped since the test began."""
 
     def __init__(self, workers: list[WorkerProcess]) -> None:
@@ -54,11 +61,11 @@ class Counted:
         assert self._now() == self._before + number
 
     def _now(self) -> int:
-        return sum(int(worker.health()["duplicates_total"]) for worker in self._workers)
+        return sum(counted(worker, "duplicates_total") for worker in self._workers)
 
 
 @pytest.fixture
-def counted(pair: list[WorkerProcess], valkey: redis.Redis) -> Counted:
+def duplicates(pair: list[WorkerProcess], valkey: redis.Redis) -> Duplicates:
     """The counter, once both workers have noticed that Redis was emptied under them."""
     for worker in pair:
         worker.wait_until_state("ready")
@@ -66,7 +73,7 @@ def counted(pair: list[WorkerProcess], valkey: redis.Redis) -> Counted:
             lambda its=worker.worker_id: valkey.hexists(KEYS.leases, its),  # type: ignore[misc] # a default is no type
             description="it has a lease",
         )
-    return Counted(pair)
+    return Duplicates(pair)
 
 
 @pytest.fixture
@@ -93,20 +100,22 @@ Send = Callable[[redis.Redis, Celery], None]
     ids=["bare twice", "bare, then Celery", "Celery, then bare", "Celery twice"],
 )
 def test_two_entries_at_the_same_time_run_once(
-    valkey: redis.Redis, producer: Celery, witness: Witness, counted: Counted, one: Send, two: Send
+    valkey: redis.Redis, producer: Celery, witness: Witness, duplicates: Duplicates, one: Send, two: Send
 ) -> None:
     """Both are claimed while the job runs, by one worker or two: the second one changes nothing but a counter."""
     one(valkey, producer)
     two(valkey, producer)
 
     assert attempt_codes(result_of(valkey, "twin")) == [None]
-    counted.wait_for(1)
+    duplicates.wait_for(1)
     assert witness.count() == 1
     assert len(settled_once(valkey)) == 1
     assert nothing_is_left(valkey)
 
 
-def test_many_entries_of_one_job_in_one_push_run_once(valkey: redis.Redis, witness: Witness, counted: Counted) -> None:
+def test_many_entries_of_one_job_in_one_push_run_once(
+    valkey: redis.Redis, witness: Witness, duplicates: Duplicates
+) -> None:
     """More of them than there are slots, all there at once, with others between."""
     with valkey.pipeline(transaction=True) as together:
         for n in range(20):
@@ -116,13 +125,13 @@ def test_many_entries_of_one_job_in_one_push_run_once(valkey: redis.Redis, witne
 
     results = wait_for_results(valkey, "many", *(f"between-{n}" for n in range(20)))
     assert codes(results.values()) == [None] * 21
-    counted.wait_for(19)
+    duplicates.wait_for(19)
     assert witness.count() == 21
     assert nothing_is_left(valkey)
 
 
 def test_the_same_job_after_its_end_runs_no_more(
-    valkey: redis.Redis, producer: Celery, witness: Witness, counted: Counted
+    valkey: redis.Redis, producer: Celery, witness: Witness, duplicates: Duplicates
 ) -> None:
     """Equal but for what says when and by whom it was sent: bare, as a Celery message, and in another model's queue."""
     push_jobs(valkey, "twin", prompt="quick")
@@ -139,14 +148,14 @@ def test_the_same_job_after_its_end_runs_no_more(
     send_task(producer, "twin", prompt="quick")
     push(valkey, job_json(job_id="twin", prompt="quick"), queue=OTHER_QUEUE)
 
-    counted.wait_for(4)
+    duplicates.wait_for(4)
     assert settled_once(valkey) == {"twin": first}
     assert witness.count() == 1
     assert nothing_is_left(valkey)
 
 
 def test_the_same_job_in_another_models_queue_while_it_runs_is_dropped(
-    valkey: redis.Redis, witness: Witness, counted: Counted
+    valkey: redis.Redis, witness: Witness, duplicates: Duplicates
 ) -> None:
     """What would be model_not_supported by itself is a duplicate of the job that runs."""
     push_jobs(valkey, "twin", prompt=SLOW)
@@ -154,7 +163,7 @@ def test_the_same_job_in_another_models_queue_while_it_runs_is_dropped(
     push(valkey, job_json(job_id="twin", prompt=SLOW), queue=OTHER_QUEUE)
 
     assert codes([result_of(valkey, "twin")]) == [None]
-    counted.wait_for(1)
+    duplicates.wait_for(1)
     assert nothing_is_left(valkey)
 
 
@@ -169,7 +178,7 @@ def celery_message(url: str, job_id: str, **fields: Any) -> bytes:
 
 
 def test_other_content_under_the_same_job_id_is_a_dead_letter(
-    valkey: redis.Redis, redis_url: str, witness: Witness, pair: list[WorkerProcess], counted: Counted
+    valkey: redis.Redis, redis_url: str, witness: Witness, pair: list[WorkerProcess], duplicates: Duplicates
 ) -> None:
     """While the job runs and after its end, bare and in a Celery message, for this model and another: byte for byte."""
     others = [
@@ -196,11 +205,11 @@ def test_other_content_under_the_same_job_id_is_a_dead_letter(
     assert codes([result_of(valkey, "twin")]) == [None]
     assert witness.count() == 1
     assert all(worker.process.poll() is None for worker in pair)
-    counted.wait_for(0)
+    duplicates.wait_for(0)
 
 
 def test_a_duplicate_of_a_job_that_waits_for_its_retry_is_one_of_its_attempts(
-    valkey: redis.Redis, witness: Witness, counted: Counted
+    valkey: redis.Redis, witness: Witness, duplicates: Duplicates
 ) -> None:
     """Whichever of the two is taken next runs as the second attempt, and the other one is dropped."""
     model = "acme/faulty"
@@ -211,6 +220,6 @@ def test_a_duplicate_of_a_job_that_waits_for_its_retry_is_one_of_its_attempts(
 
     result = result_of(valkey, "twin")
     assert attempt_codes(result) == ["triton_inference_failed"] * 2
-    counted.wait_for(1)
+    duplicates.wait_for(1)
     assert witness.count() == 2
     assert nothing_is_left(valkey)

@@ -8,7 +8,15 @@ from typing import Final
 import pytest
 import redis
 
-from tests.acceptance.delivery import LEASE, attempt_codes, declared_dead, nothing_is_left, wait_until_busy
+from tests.acceptance.delivery import (
+    LEASE,
+    attempt_codes,
+    begun_at,
+    declared_dead,
+    nothing_is_left,
+    settled_at,
+    wait_until_busy,
+)
 from tests.acceptance.fleet import Fleet, WorkerProcess, run
 from tests.acceptance.gateway import push_jobs, wait_for_results
 from tests.waiting import wait_until
@@ -18,6 +26,8 @@ from worker.sandbox.valkey_server import ValkeyServer
 
 RESUMES_WITHIN_SECONDS: Final = 3.0
 FILLING: Final = 2000
+LONGEST_LOAD_SECONDS: Final = 90.0
+"""How long a load would take that is not hurried: it is certainly seen, and lasts as long as the test wants."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +95,7 @@ def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
     client.config_set("loading-process-events-interval-bytes", 1024)
     for n in range(FILLING):
         client.set(f"filling:{n}", "x" * 200, ex=3600)
-    client.config_set("key-load-delay", round(seconds * 1e6 / FILLING))
+    client.config_set("key-load-delay", round(LONGEST_LOAD_SECONDS * 1e6 / FILLING))
 
     def reload() -> None:
         with redis.Redis.from_url(server.url, socket_timeout=600) as other:
@@ -94,8 +104,9 @@ def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
     thread = threading.Thread(target=reload)
     thread.start()
     wait_until(lambda: _refuses(client, "LOADING"), description="the server is loading", interval=0.001)
-    thread.join()
+    time.sleep(seconds)
     client.config_set("key-load-delay", 0)
+    thread.join()
 
 
 def _replica(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
@@ -175,11 +186,14 @@ def test_what_ran_is_settled_once_and_consuming_goes_on(
     wait_until_busy(witness, 4)
 
     outage(client, server, seconds)
-    back = time.monotonic()
     push_jobs(client, after, prompt="after")
+    back = time.time()
     results = wait_for_results(client, after, *running, *waiting)
 
-    assert time.monotonic() - back < RESUMES_WITHIN_SECONDS
+    # By the times that Redis and the workers have noted: Triton and this test may be late as well.
+    settled = settled_at(client)
+    assert max(settled[name] for name in running) - back < RESUMES_WITHIN_SECONDS
+    assert begun_at(results[after]) - back < RESUMES_WITHIN_SECONDS
     assert {name: attempt_codes(result) for name, result in results.items()} == {name: [None] for name in results}
     assert witness.count() == len(results)
     assert declared_dead(workers) == []
@@ -199,7 +213,7 @@ def test_a_worker_that_cannot_consume_is_reported_by_the_health_check(
     def status() -> int:
         return run("speedinfer", "status", "--this-worker", "--config", str(config)).code
 
-    assert status() == 0
+    wait_until(lambda: status() == 0, description="the health check passes")
     client.config_set("maxmemory", 1)
     wait_until(lambda: status() == 1, description="the health check fails")
     shown = run("speedinfer", "status", "--redis-url", server.url)

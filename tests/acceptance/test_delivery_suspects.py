@@ -8,8 +8,9 @@ from typing import Any, Final
 import pytest
 import redis
 
-from tests.acceptance.delivery import attempt_codes, nothing_is_left, settled_once, wait_until_busy
+from tests.acceptance.delivery import LEASE, attempt_codes, nothing_is_left, settled_once, wait_until_busy
 from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess
+from tests.acceptance.gate import Gate
 from tests.acceptance.gateway import (
     QUEUE,
     codes,
@@ -29,7 +30,6 @@ from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
 
 INNOCENTS: Final = [f"innocent-{n}" for n in range(31)]
-FAST_LEASE: Final = 0.7
 
 
 class Orchestrator:
@@ -38,10 +38,10 @@ class Orchestrator:
     def __init__(self, fleet: Fleet, **config: Any) -> None:
         self.deaths = 0
         self._fleet = fleet
-        self._config = {"concurrency": 4, "lease_seconds": FAST_LEASE, **config}
+        self._config = {"concurrency": 4, "lease_seconds": LEASE, **config}
         self._workers = [self._started(n, until=("ready",)) for n in range(2)]
 
-    def restart_until(self, client: redis.Redis, ended: int, timeout: float = 60.0) -> None:
+    def restart_until(self, client: redis.Redis, ended: int, timeout: float = 120.0) -> None:
         """Start whoever dies again, until so many jobs have ended in any way."""
 
         def all_ended() -> bool:
@@ -77,7 +77,7 @@ def _by_celery(url: str, prompts: Mapping[str, str]) -> None:
             send_task(producer, job_id, prompt=prompt)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("seed", "max_deliveries", "send"),
     [
@@ -154,16 +154,17 @@ def test_a_job_that_kills_its_models_process_is_told_from_its_neighbours(
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("drains", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_a_job_that_drains_returned_is_never_given_up(
-    fleet: Fleet, valkey: redis.Redis, witness: Witness, drains: int
+    fleet: Fleet, valkey: redis.Redis, witness: Witness, gate: Gate, drains: int
 ) -> None:
     """However often: a drain is not the job's doing. Its ledger lists them all, and it succeeds at last."""
     limits: dict[str, Any] = {"max_deliveries": 1, "retry": {"max_attempts": 1}, "drain_seconds": 0}
-    push_jobs(valkey, "drained", prompt="sleep=1.2 work")
+    push_jobs(valkey, "drained", prompt=gate.prompt())
     for drain in range(drains):
         worker = fleet.start(**limits)
         wait_until_busy(witness, drain + 1)
         assert worker.stop() == 0
         assert queued(valkey) == ["drained"]
+    gate.open()
     fleet.start(**limits)
 
     result = result_of(valkey, "drained")

@@ -1,10 +1,10 @@
 """Jobs that are too late are settled as expired and never started, also where nothing else moves."""
 
-import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from tests.acceptance.fleet import Client, Fleet, models
+from tests.acceptance.gate import Gate
 from tests.acceptance.gateway import (
     codes,
     push_jobs,
@@ -17,6 +17,7 @@ from tests.acceptance.gateway import (
 )
 from tests.waiting import wait_until
 from tests.witness import Witness
+from worker.lookout import SWEEP_MS
 
 
 def at(client: Client, seconds: float, hours_from_utc: float = 0) -> str:
@@ -68,11 +69,11 @@ def test_a_job_whose_time_has_passed_is_settled_and_never_sent(
 
 
 def test_expired_jobs_are_settled_though_nothing_is_taken_from_their_queue(
-    fleet: Fleet, valkey: Client, redis_url: str, witness: Witness
+    fleet: Fleet, valkey: Client, redis_url: str, witness: Witness, gate: Gate
 ) -> None:
     """At the head of a paused model's queue, or while all slots are busy: within seconds; what is in time stays queued."""
     fleet.start(concurrency=1, **models(away={"model_name": "not_there"}, busy="text_generation"), until=("degraded",))
-    push_jobs(valkey, "runs", model="acme/busy", prompt="sleep=12 runs")
+    push_jobs(valkey, "runs", model="acme/busy", prompt=gate.prompt())
     wait_until(lambda: witness.count() == 1, description="the only slot is busy")
     soon = at(valkey, 1)
     for model in ("acme/away", "acme/busy"):
@@ -81,16 +82,17 @@ def test_expired_jobs_are_settled_though_nothing_is_taken_from_their_queue(
         push_jobs(valkey, f"{model[5:]}-late-too", model=model, expires_at=soon)
         push_jobs(valkey, f"{model[5:]}-in-time", model=model)
         push_jobs(valkey, f"{model[5:]}-hidden", model=model, expires_at=soon)
-    begun = time.monotonic()
 
-    results = wait_for_results(valkey, "away-late", "away-late-too", "busy-late", "busy-late-too")
-
-    assert time.monotonic() - begun < 12
+    # What cannot be read in Redis is looked at one in a sweep: two of them after the second in which all have expired.
+    results = wait_for_results(
+        valkey, "away-late", "away-late-too", "busy-late", "busy-late-too", timeout=3 * SWEEP_MS / 1000
+    )
     assert codes(results.values()) == ["job_expired"] * 4
     assert settlements(valkey).keys() == set(results)
     assert queued(valkey, "acme/away") == ["away-in-time", "away-hidden"]
     assert queued(valkey, "acme/busy") == ["busy-in-time", "busy-hidden"]
     assert witness.count() == 1
+    gate.open()
     assert codes(wait_for_results(valkey, "runs", "busy-in-time", "busy-hidden").values()) == [
         None,
         None,

@@ -82,6 +82,14 @@ def nowhere(client: Client, names: list[str]) -> set[str]:
     return set(names).difference(*places(client).values())
 
 
+def assert_somewhere(client: Client, names: list[str]) -> None:
+    """Fail if a name is in no place for good, while no worker lives.
+
+    What a dead one has sent may still reach Redis while the places are looked at, and move a job behind the look.
+    """
+    wait_until(lambda: not nowhere(client, names), description="every job is somewhere", timeout=5)
+
+
 def wait_for_more(client: Client, more: int, *, interval: float) -> None:
     """Return when so many more jobs are settled."""
     goal = client.xlen(KEYS.settlements) + more
@@ -102,7 +110,7 @@ def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: 
             worker = fleet.start(worker_id="the-same" if kill % 2 else f"another-{kill}", until=("ready",), **behind)
             wait_for_more(valkey, draw.randrange(5, 60), interval=draw.uniform(0.0005, 0.01))
             worker.kill()
-            assert nowhere(valkey, [*load.names]) == set()
+            assert_somewhere(valkey, [*load.names])
         last = fleet.start(worker_id="last", **behind)
     wait_until(
         lambda: (
@@ -111,7 +119,7 @@ def test_twelve_kills_of_a_busy_worker_lose_no_job_and_settle_none_twice(fleet: 
             and not valkey.exists(KEYS.claimants)
         ),
         description="the last worker has done what the killed ones left",
-        timeout=30,
+        timeout=60,
     )
 
     names = load.names

@@ -6,7 +6,9 @@ from functools import partial
 
 import pytest
 
+from tests.acceptance.delivery import wait_for_health
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models
+from tests.acceptance.gate import Gate
 from tests.acceptance.gateway import (
     QUEUE,
     codes,
@@ -101,18 +103,17 @@ def test_a_lost_reply_to_each_step_of_a_job_changes_nothing(
     assert len(dead_letters(valkey)) == 1
     assert witness.prompts() == ["claimed", "settled", "raise retried", "raise retried", "last"]
     assert worker.claims() == {}
-    worker.wait_for_beats()
-    health = worker.health()
+    health = wait_for_health(worker, succeeded_total=3, failed_total=1, dead_lettered_total=1)
     assert (health["succeeded_total"], health["failed_total"], health["duplicates_total"]) == ("3", "1", "0")
     assert health["dead_lettered_total"] == "1"
 
 
 def test_a_lost_reply_to_a_return_puts_the_job_back_once(
-    proxy: Proxy, fleet: Fleet, valkey: Client, witness: Witness
+    proxy: Proxy, fleet: Fleet, valkey: Client, witness: Witness, gate: Gate
 ) -> None:
     """A job that is given back when the worker stops is in its queue once, though the reply to that was lost."""
     worker = fleet.start(redis_url=proxy.url, drain_seconds=0)
-    push_jobs(valkey, "returned", prompt="sleep=3 returned")
+    push_jobs(valkey, "returned", prompt=gate.prompt())
     wait_until(lambda: witness.count() == 1, description="the job runs")
     returned = proxy.trap("return_if_claimed")
     worker.process.terminate()
@@ -150,7 +151,7 @@ def test_jobs_claimed_by_a_call_under_way_go_back_in_order_when_the_worker_is_to
 
 
 def test_a_claim_that_reaches_redis_late_takes_no_job_that_nobody_will_run(
-    proxy: Proxy, fleet: Fleet, valkey: Client, witness: Witness
+    proxy: Proxy, fleet: Fleet, valkey: Client, witness: Witness, gate: Gate
 ) -> None:
     """A call of a lost connection that arrives after its repeat was carried out and settled claims nothing more."""
     worker = fleet.start(redis_url=proxy.url, concurrency=1)
@@ -158,15 +159,16 @@ def test_a_claim_that_reaches_redis_late_takes_no_job_that_nobody_will_run(
     push_jobs(valkey, "first", prompt="first")
     late.wait()
     assert codes([result_of(valkey, "first")]) == [None]
-    push_jobs(valkey, "second", prompt="sleep=1 second")
+    push_jobs(valkey, "second", prompt=gate.prompt("second"))
     wait_until(lambda: witness.count() == 2, description="the only slot is busy")
     push_jobs(valkey, "third", prompt="third")
     late.let_go()
-    assert late.answered.wait(5)
+    assert late.answered.wait(30)
     assert queued(valkey) == ["third"]
+    gate.open()
 
     assert codes(wait_for_results(valkey, "second", "third").values()) == [None, None]
-    assert witness.prompts() == ["first", "sleep=1 second", "third"]
+    assert witness.prompts() == ["first", gate.prompt("second"), "third"]
     assert worker.claims() == {}
 
 
@@ -192,4 +194,5 @@ def test_connections_that_are_cut_at_any_moment_change_nothing(
     assert codes(results.values()) == [None] * len(job_ids)
     assert witness.count() == len(job_ids)
     assert worker.claims() == {}
-    assert json.loads(worker.health()["models"])[MODEL]["state"] == "ready"
+    # Its last heartbeats may have been cut as well.
+    assert json.loads(worker.wait_until_state("ready")["models"])[MODEL]["state"] == "ready"

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from tests.acceptance.delivery import begun_at, settled_at, wait_until_busy
 from tests.acceptance.fleet import Client, Fleet, WorkerProcess
 from tests.acceptance.gateway import codes, push_jobs, result_of, wait_for_results
+from tests.acceptance.pool import claim_calls
 from tests.clean import leftovers
 from tests.waiting import wait_until
 from tests.witness import Witness
@@ -16,6 +18,8 @@ from worker.sandbox.valkey_server import ValkeyServer
 
 RUNNING = [f"running-{n}" for n in range(4)]
 WAITING = [f"waiting-{n}" for n in range(4)]
+BACK_WITHIN_SECONDS = 3.0
+"""As docs/troubleshooting.md has it; by what Redis and the worker have noted, since this test may be late as well."""
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def busy(client: Client, worker: WorkerProcess, witness: Witness) -> WorkerProce
     """The worker with four jobs running, and as many waiting behind them."""
     push_jobs(client, *RUNNING, prompt="sleep=0.7 running")
     push_jobs(client, *WAITING, prompt="waiting")
-    wait_until(lambda: witness.count() == len(RUNNING), description="all slots are busy")
+    wait_until_busy(witness, len(RUNNING))
     return worker
 
 
@@ -58,12 +62,13 @@ def all_is_done_once(client: Client, worker: WorkerProcess, witness: Witness) ->
     return True
 
 
-def consumes_within(client: Client, seconds: float) -> bool:
-    """Whether a job pushed now is settled that soon."""
-    pushed = time.monotonic()
+def consumes_soon(client: Client) -> bool:
+    """Whether a job pushed now is begun soon."""
     push_jobs(client, "afterwards")
-    assert codes([result_of(client, "afterwards", timeout=seconds + 5)]) == [None]
-    return time.monotonic() - pushed < seconds
+    pushed = time.time()
+    result = result_of(client, "afterwards")
+    assert codes([result]) == [None]
+    return begun_at(result) - pushed < BACK_WITHIN_SECONDS
 
 
 def test_results_of_running_inferences_are_settled_after_a_restart_of_redis(
@@ -77,11 +82,12 @@ def test_results_of_running_inferences_are_settled_after_a_restart_of_redis(
     busy.wait_for_event("redis.became_unavailable")
     durable_valkey.restart()
 
-    back = time.monotonic()
+    back = time.time()
     wait_for_results(client, *RUNNING)
-    assert time.monotonic() - back < 3
+    settled = settled_at(client)
+    assert max(settled[name] for name in RUNNING) - back < BACK_WITHIN_SECONDS
     assert all_is_done_once(client, busy, witness)
-    assert consumes_within(client, 3)
+    assert consumes_soon(client)
     assert busy.wait_until_state("ready")["pid"] == str(busy.pid)
 
 
@@ -111,9 +117,12 @@ def test_neither_lost_connections_nor_lost_scripts_change_anything(
     disturb(client)
 
     assert all_is_done_once(client, busy, witness)
+    # Right after a sweep, so that the next one is too late to find by chance what the worker was not told of.
+    asked = claim_calls(client)
+    wait_until(lambda: claim_calls(client) > asked, description="the worker has swept its queues")
     disturb(client)
     time.sleep(1.0)  # The worker rests by now, and is told of the next push only if it has noticed.
-    assert consumes_within(client, 2)
+    assert consumes_soon(client)
     assert not busy.events("worker.lost_a_part")
 
 
@@ -127,7 +136,7 @@ def test_a_frozen_redis_is_waited_for(
     durable_valkey.thaw()
 
     assert all_is_done_once(client, busy, witness)
-    assert consumes_within(client, 3)
+    assert consumes_soon(client)
 
 
 def test_a_redis_that_is_full_is_waited_for(client: Client, busy: WorkerProcess, witness: Witness) -> None:
@@ -140,7 +149,7 @@ def test_a_redis_that_is_full_is_waited_for(client: Client, busy: WorkerProcess,
     client.config_set("maxmemory", 0)
 
     assert all_is_done_once(client, busy, witness)
-    assert consumes_within(client, 3)
+    assert consumes_soon(client)
 
 
 def test_remote_control_and_the_doorbell_come_back_after_a_restart(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.fleet import KEYS, Fleet, WorkerProcess, run
+from tests.acceptance.gate import Gate
 from tests.acceptance.gateway import QUEUE, push, push_jobs, send_task, stock_producer, wait_for_results
+from tests.acceptance.pinging import wait_until_pinged
 from tests.guarded import Guarded, guarded_valkey, password
 from tests.integration.command import lines, objects
 from tests.integration.command import run as command
@@ -61,7 +63,7 @@ def start(fleet: Fleet, worker_id: str = "triton-01", **changes: Any) -> WorkerP
     return fleet.start(worker_id=worker_id, redis_password=password("worker"), **changes)
 
 
-def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet, witness: Witness) -> None:
+def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet, witness: Witness, gate: Gate) -> None:
     """Settle, fail, retry, bury, drop duplicates, cancel, give back, and take over from one that died: nothing is denied."""
     models: dict[str, Any] = {
         "supported_models": [MODEL, "acme/faulty"],
@@ -76,14 +78,17 @@ def test_a_worker_can_do_all_that_becomes_of_jobs(users: Guarded, fleet: Fleet, 
     with stock_producer(users.secret_url("gateway")) as producer:
         send_task(producer, "by-celery")
     wait_for_results(users.admin, "ok", "cancelled", "fails", "by-celery")
-    push_jobs(gateway, "orphan", prompt="sleep=1 taken over")
-    wait_until(first.claims, description="the job is claimed")
+    push_jobs(gateway, "orphan", prompt=gate.prompt("taken over"))
+    wait_until(lambda: gate.prompt("taken over") in witness.prompts(), description="it runs")
     first.kill()
+    gate.answer(*witness.served())
     second = start(fleet, "triton-02", lease_seconds=1.0, **models)
+    wait_until(lambda: witness.prompts().count(gate.prompt("taken over")) == 2, description="it runs again")
+    gate.answer(*witness.served())
     wait_for_results(users.admin, "orphan")
-    push_jobs(gateway, "returned", prompt="sleep=2 given back")
+    push_jobs(gateway, "returned", prompt=gate.prompt("given back"))
     wait_until(
-        lambda: "sleep=2 given back" in witness.prompts(),
+        lambda: gate.prompt("given back") in witness.prompts(),
         description="it runs: what was only claimed goes back at once",
     )
     second.signal(signal.SIGTERM)
@@ -131,11 +136,7 @@ def test_an_operators_commands_work(users: Guarded, fleet: Fleet, worker: Worker
     config = fleet.write({**worker.config, **access})
     check = run("speedinfer", "check", "--json", "--config", str(config))
     assert json.loads(check.out)["ok"], check
-    ping = run(
-        *("celery", "-A", "worker.celery", "inspect", "ping", "--json", "--timeout", "1"),
-        environment={"SPEEDINFER_CONFIG": str(config)},
-    )
-    assert list(json.loads(ping.out).values()) == [{"ok": "pong"}], ping
+    wait_until_pinged(config)
     assert users.denied() == []
 
 

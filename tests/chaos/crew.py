@@ -22,7 +22,8 @@ from worker.sandbox.kept import KeptProcess
 CONCURRENCY: Final = 6
 SLOTS: Final = 10
 """What the workers share: fewer than all their greenlets, so that the limit is met."""
-TIMEOUT_SECONDS: Final = 4
+TIMEOUT_SECONDS: Final = 5
+"""More than the longest inference and a stall of Triton, which would be a failure where none is to be."""
 _DRAIN_SECONDS: Final = 1.0
 _ENDS_WITHIN_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02

@@ -21,6 +21,7 @@ def main(url: str) -> int:
     with inference_on(url, concurrency=8, supported_models=[*models], models=models) as adapter:
         jobs = [partial(infer, adapter, f"sleep=0.2 {i}", request_id=f"r-{i}", model="patient") for i in range(24)]
         texts = [got.text for got in all_at_once(jobs)]
+        adapter.check("hasty")
         late = all_at_once([partial(infer, adapter, "sleep=2 x", model="hasty") for _ in range(8)])
         holding = [partial(infer, adapter, "sleep=3 x", model="patient") for _ in range(8)]
         *held, refused = all_at_once([*holding, partial(infer, adapter, model="hasty")])

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from threading import Event
 from typing import Any, Final
 
 import gevent
@@ -31,6 +32,7 @@ from worker.adapting import Adapting
 from worker.clock import MonotonicClock
 from worker.fleet import redis_time_ms
 from worker.level_store import Look, Write
+from worker.metrics import pending as pending_module
 from worker.metrics.pending import ASKED_AGAIN_MS, PendingRequests
 from worker.redis_link import RedisLink, RedisUnavailable
 from worker.sandbox.triton_server import TritonServer
@@ -62,7 +64,7 @@ def worker(ledgers: Ledgers, redis_url: str, unreachable: str, link: RedisLink) 
 
     def make(name: str = "a", url: str = redis_url, metrics_url: str = unreachable, **pool: Any) -> Adapting:
         config = {**SEED, "worker_id": name, "gpu_pool": {"adaptive": True, **pool}, "triton_metrics_url": metrics_url}
-        link = ledgers.link(url, socket_timeout=1.0)
+        link = ledgers.link(url)
         one = Adapting.of(settings_from(config), KEYS, link, MonotonicClock(), lambda: 0.5)
         assert one is not None
         made.append(one)
@@ -106,7 +108,7 @@ def losing(worker: Adapting, proxy: LossyProxy, call: int) -> Iterator[None]:
     worker.store.look = look  # type: ignore[method-assign]  # as it was
 
 
-def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait, letting greenlets run, until something holds."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -296,7 +298,10 @@ class TestSeveralWorkers:
         try:
             for before in (30, 21, 14, 9):
                 assert level(valkey) == before
-                granted_ms = redis_time_ms(valkey) + 1
+                # What is granted from now on is later than the last fall, and no later than the next one.
+                lowered_ms = int(valkey.hget(KEYS.pool(POOL), "level_lowered_ms") or 0)
+                until(lambda: redis_time_ms(valkey) > lowered_ms)  # noqa: B023 - as below
+                granted_ms = redis_time_ms(valkey)
                 for one in made:
                     sees(one, ended(QueueFull(), granted_ms))
                 until(lambda: level(valkey) != before)  # noqa: B023 - it is called in this turn
@@ -407,6 +412,11 @@ def pending(metrics_url: str | None, *models: str, clock: FakeClock) -> PendingR
 
 
 class TestTriton:
+    @pytest.fixture(autouse=True)
+    def _patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take an answer that comes late on a busy machine for what it is."""
+        monkeypatch.setattr(pending_module, "_TIMEOUT_SECONDS", 30.0)
+
     def test_what_waits_in_a_real_triton_is_counted(self, triton: TritonServer) -> None:
         """Of the worker's own models alone."""
         clock = FakeClock()
@@ -416,13 +426,22 @@ class TestTriton:
             clock.pass_ms(ASKED_AGAIN_MS)
             return of.count()
 
-        with ThreadPoolExecutor(2) as pool:
-            asked = [pool.submit(infer, triton.url, "queue_timeout", text_generation("sleep=0.4 a")) for _ in range(2)]
-            wait_until(lambda: (count(ours) or 0) == 1, description="one of the two waits")
-            assert count(others) == 0
-            for one in asked:
+        seen = Event()
+
+        def keep_asking() -> None:
+            while not seen.is_set():
                 with suppress(TritonRefused):
-                    one.result()
+                    infer(triton.url, "queue_timeout", text_generation("sleep=0.4 a"))
+
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(keep_asking) for _ in range(2)]
+            try:
+                wait_until(lambda: count(ours) == 1, description="one of the two waits")
+                assert count(others) == 0
+            finally:
+                seen.set()
+            for one in asked:
+                one.result()
         wait_until(lambda: count(ours) == 0, description="none waits any more")
         for each in (ours, others):
             each.close()

@@ -20,7 +20,7 @@ from worker.doorbell import Doorbell
 from worker.exchange import Claimed, ClaimRequest, Exchange, Return
 from worker.keys import PRIORITIES
 from worker.lookout import UNTRACKED_SWEEP_MS, Lookout
-from worker.redis_link import RedisLink
+from worker.redis_link import Command, RedisLink
 from worker.sandbox.valkey_server import ValkeyServer
 
 pytestmark = pytest.mark.leaves("claims:*")
@@ -245,9 +245,23 @@ def test_both_may_be_cut_at_once(rig: Rig) -> None:
 
 def test_a_quiet_line_is_tried_and_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answered ping is no ring, and no reason to connect anew."""
-    monkeypatch.setattr(doorbell_module, "_PING_SECONDS", 0.01)
     client_id = rig.doorbell.client_id
     assert client_id is not None
+    link, awaited = rig.doorbell._link, threading.Event()
+    send, read = link.send, link.read
+
+    def sent(command: Command) -> None:
+        awaited.set()
+        send(command)
+
+    def read_soon(timeout: float | None = None) -> Any:
+        """It is silent at once; an answer that is on its way comes in time, however long the machine stands still."""
+        message = read(timeout if awaited.is_set() else 0.01)
+        awaited.clear()
+        return message
+
+    monkeypatch.setattr(link, "send", sent)
+    monkeypatch.setattr(link, "read", read_soon)
     rig.client.lpush(KEYS.jobs(MODEL), *jobs("a"))
     rig.wait_for(MODEL)
     rig.rings.clear()
@@ -271,6 +285,9 @@ def test_a_dead_line_is_noticed(durable_valkey: ValkeyServer, monkeypatch: pytes
         rig.rings.clear()
         durable_valkey.freeze()
         wait_until(lambda: rig.doorbell.client_id is None, description="the line is given up")
+        monkeypatch.setattr(
+            doorbell_module, "_PING_SECONDS", 10.0
+        )  # A moment's silence is no reason to give up the next one.
         durable_valkey.thaw()
         rig.wait_for(None)
         assert rig.doorbell.client_id not in (None, first)

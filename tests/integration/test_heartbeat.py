@@ -65,7 +65,7 @@ def link(redis_url: str, ledgers: Ledgers) -> RedisLink:
     return ledgers.link(redis_url)
 
 
-def until(holds: Callable[[], object], seconds: float = 5.0) -> None:
+def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait, letting greenlets run, until something holds."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -79,13 +79,19 @@ def server_ms(client: redis.Redis) -> int:
     return seconds * 1000 + micros // 1000
 
 
+def lived_ms(client: redis.Redis, key: str, since_ms: int) -> int:
+    """Return a time to live that was given since then at the least, by Redis' clock: what is left of it, and all that has passed."""
+    left_ms = int(client.pttl(key))
+    return left_ms + server_ms(client) - since_ms
+
+
 def test_a_beat_writes_the_health_key_and_the_registry(valkey: redis.Redis, link: RedisLink) -> None:
     """The key lives for three beats; the registry has the worker by Redis' time."""
     before = server_ms(valkey)
     Rig(link).heartbeat.beat(beat())
     after = server_ms(valkey)
     assert valkey.hgetall(KEYS.worker("triton-01")) == {b"state": b"ready", b"heartbeat_at": b"now"}
-    assert 14_000 < valkey.pttl(KEYS.worker("triton-01")) <= 15_000
+    assert valkey.pttl(KEYS.worker("triton-01")) <= 15_000 <= lived_ms(valkey, KEYS.worker("triton-01"), before)
     score = valkey.zscore(KEYS.workers, "triton-01")
     assert score is not None
     assert before <= score <= after
@@ -95,25 +101,28 @@ def test_a_repeat_writes_the_same_again(valkey: redis.Redis, link: RedisLink) ->
     """And renews its time."""
     rig = Rig(link)
     rig.heartbeat.beat(beat())
-    valkey.pexpire(KEYS.worker("triton-01"), 1000)
+    valkey.pexpire(KEYS.worker("triton-01"), 10_000)
+    before = server_ms(valkey)
     rig.heartbeat.beat(beat(state="draining"))
     assert valkey.hget(KEYS.worker("triton-01"), "state") == b"draining"
-    assert valkey.pttl(KEYS.worker("triton-01")) > 14_000
+    assert lived_ms(valkey, KEYS.worker("triton-01"), before) >= 15_000
     assert valkey.zcard(KEYS.workers) == 1
 
 
 def test_a_beat_tells_redis_time(valkey: redis.Redis, link: RedisLink) -> None:
     """Of which this process' own clock knows nothing."""
     rig = Rig(link)
+    before = server_ms(valkey)
     rig.heartbeat.beat(beat())
-    assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
+    assert before <= rig.clock.now_ms() <= server_ms(valkey) + 1
 
 
 def test_redis_time_can_be_learned_without_a_beat(valkey: redis.Redis, link: RedisLink) -> None:
     """Before anything is written with it."""
     rig = Rig(link)
+    before = server_ms(valkey)
     rig.heartbeat.sync_clock()
-    assert abs(rig.clock.now_ms() - server_ms(valkey)) < 1000
+    assert before <= rig.clock.now_ms() <= server_ms(valkey) + 1
     assert not valkey.exists(KEYS.worker("triton-01"), KEYS.workers)
 
 
@@ -149,9 +158,8 @@ def test_who_has_been_silent_for_a_day_is_forgotten(valkey: redis.Redis, link: R
 def test_it_beats_regularly(valkey: redis.Redis, link: RedisLink) -> None:
     """Each time with what is so then."""
     rig = Rig(link, every_seconds=0.02)
-    with rig.beating():
-        until(lambda: rig.said >= 4)
-    assert int(valkey.hget(KEYS.worker("triton-01"), "said") or 0) >= 3
+    with rig.beating():  # The key lives for three beats, so it is read while they go on.
+        until(lambda: int(valkey.hget(KEYS.worker("triton-01"), "said") or 0) >= 3)
 
 
 def test_a_change_is_told_at_once(valkey: redis.Redis, link: RedisLink) -> None:

@@ -10,7 +10,9 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
+from tasks.generate import Clock
 from tests.committer_contract import KEYS, claim, jobs, settle, words
+from tests.fakes import FakeClock
 from tests.integration.bench import A_WEEK, Ledgers, RedisBench
 from tests.jobs import MODEL
 from worker.clock import MonotonicClock
@@ -20,15 +22,25 @@ from worker.redis_link import RedisLink, RedisUnavailable
 from worker.sandbox.valkey_server import ValkeyServer
 
 LEASE_SECONDS = 0.3
-INTERVAL_SECONDS = LEASE_SECONDS / 6
+LOOKS_A_LEASE = 6
+INTERVAL_SECONDS = 0.05
+PATIENT_SECONDS = 60.0
+"""A lease that is still trusted when the machine has stood still for a while."""
+
 DEAD = "triton-09:dead"
 
 
 class Rig:
-    """A keeper, and what it was told."""
+    """A keeper, and what it was told; with a clock of the test's, it is the test that renews."""
 
-    def __init__(self, link: RedisLink, worker_id: str = "triton-01", lease_seconds: float = LEASE_SECONDS) -> None:
-        clock = MonotonicClock()
+    def __init__(
+        self,
+        link: RedisLink,
+        worker_id: str = "triton-01",
+        lease_seconds: float = LEASE_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or MonotonicClock()
         self.incarnation = Incarnation(worker_id, lease_seconds * 1000, clock)
         self.lost = 0
         self.trusted_when_lost: list[bool] = []
@@ -70,12 +82,24 @@ def rig(redis_url: str, ledgers: Ledgers) -> Rig:
 
 
 @pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still until the test lets it pass, however long the machine does."""
+    return FakeClock()
+
+
+@pytest.fixture
+def timed(redis_url: str, ledgers: Ledgers, clock: FakeClock) -> Rig:
+    """A keeper of triton-01's lease that goes by that clock."""
+    return Rig(ledgers.link(redis_url), clock=clock)
+
+
+@pytest.fixture
 def other(redis_url: str, ledgers: Ledgers) -> Rig:
     """A keeper of triton-02's lease."""
     return Rig(ledgers.link(redis_url), "triton-02")
 
 
-def until(holds: Callable[[], object], seconds: float = 10.0) -> float:
+def until(holds: Callable[[], object], seconds: float = 30.0) -> float:
     """Wait, letting greenlets run, until something holds; returns how long that took, in seconds."""
     began = time.monotonic()
     while not holds():
@@ -90,28 +114,42 @@ def lease(client: redis.Redis, worker_id: str) -> list[str]:
     return text.decode().split() if text else []
 
 
-def test_entering_takes_the_lease(valkey: redis.Redis, rig: Rig) -> None:
+def looks(client: redis.Redis, worker_id: str) -> int:
+    """Return how often a worker has renewed its lease, and so looked at everyone's."""
+    return int(lease(client, worker_id)[1])
+
+
+def until_more_looks(client: redis.Redis, *worker_ids: str, more: int = LOOKS_A_LEASE + 2) -> None:
+    """Wait until each of these has looked so many times more: often enough to take for dead who stands still, if nothing else is said."""
+    before = [looks(client, worker_id) for worker_id in worker_ids]
+    until(lambda: all(looks(client, each) >= was + more for each, was in zip(worker_ids, before, strict=True)))
+
+
+def test_entering_takes_the_lease(valkey: redis.Redis, timed: Rig) -> None:
     """And it may be trusted from then on."""
-    assert not rig.incarnation.is_trusted()
-    rig.keeper.enter()
-    assert lease(valkey, "triton-01") == [rig.incarnation.name, "0", "300"]
-    assert rig.incarnation.is_trusted()
+    assert not timed.incarnation.is_trusted()
+    timed.keeper.enter()
+    assert lease(valkey, "triton-01") == [timed.incarnation.name, "0", "300"]
+    assert timed.incarnation.is_trusted()
 
 
-def test_it_renews_six_times_a_lease(valkey: redis.Redis, rig: Rig) -> None:
-    """While it is trusted without a gap."""
-    with rig.running():
-        for counter in (1, 2, 3):
-            until(lambda wanted=counter: int(lease(valkey, "triton-01")[1]) >= wanted)  # type: ignore[misc]  # a default is no type
-            assert rig.incarnation.is_trusted()
-    assert rig.lost == 0
+def test_it_renews_by_itself(valkey: redis.Redis, timed: Rig, clock: FakeClock) -> None:
+    """While it is trusted without a gap: a renewal each interval is enough for that."""
+    with timed.running():
+        for counter in range(1, 2 * LOOKS_A_LEASE):
+            until(lambda wanted=counter: looks(valkey, "triton-01") >= wanted)  # type: ignore[misc]  # a default is no type
+            clock.pass_ms(INTERVAL_SECONDS * 1000)
+            assert timed.incarnation.is_trusted()
+    assert timed.lost == 0
 
 
-@pytest.mark.parametrize(("lease_seconds", "interval_seconds"), [(10.0, 0.5), (3.0, 0.5), (1.2, 0.2)])
+@pytest.mark.parametrize(
+    ("lease_seconds", "interval_seconds"), [(10.0, 0.5), (3.0, 0.5), (1.2, 0.2), (LEASE_SECONDS, INTERVAL_SECONDS)]
+)
 def test_a_long_lease_is_renewed_twice_a_second(
     redis_url: str, ledgers: Ledgers, lease_seconds: float, interval_seconds: float
 ) -> None:
-    """A dead run is to be found soon after its lease, however long that is."""
+    """A dead run is to be found soon after its lease, however long that is; a short one is renewed six times in its length."""
     rig = Rig(ledgers.link(redis_url), lease_seconds=lease_seconds)
     assert rig.keeper._interval_seconds == pytest.approx(interval_seconds)
 
@@ -133,28 +171,41 @@ def test_a_dead_run_of_the_same_worker_is_ended_first(bench: RedisBench, rig: Ri
     assert rig.lost == 0
 
 
-def test_a_worker_id_has_one_live_process(valkey: redis.Redis, redis_url: str, ledgers: Ledgers, rig: Rig) -> None:
+def test_a_worker_id_has_one_live_process(
+    valkey: redis.Redis, redis_url: str, ledgers: Ledgers, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second one is refused as soon as the first has moved, and disturbs nothing."""
     second = Rig(ledgers.link(redis_url))
+    ask, in_the_way = second.keeper._asked_to_enter, list[str]()
+
+    def asked() -> str:
+        in_the_way.append(ask())
+        return in_the_way[-1]
+
+    monkeypatch.setattr(second.keeper, "_asked_to_enter", asked)
     with rig.running():
-        began = time.monotonic()
         with pytest.raises(WorkerIdTaken, match="triton-01"):
             second.keeper.enter()
-        assert time.monotonic() - began < LEASE_SECONDS
+        *before, moved = in_the_way
+        assert len(set(before)) == 1
+        assert moved not in before
         assert lease(valkey, "triton-01")[0] == rig.incarnation.name
     assert (rig.lost, second.reaped) == (0, [])
 
 
-def test_a_dead_run_of_another_worker_is_ended_in_time(bench: RedisBench, rig: Rig) -> None:
-    """Within its lease and the time of a few looks; a run that lives is left alone however long it holds its claims."""
+def test_a_dead_run_of_another_worker_is_ended_in_time(bench: RedisBench, timed: Rig, clock: FakeClock) -> None:
+    """By the first look after its lease; a run that lives is left alone however long it holds its claims."""
     bench.push(*jobs("a"))
     claim(bench, incarnation=DEAD)
     bench.client.hset(KEYS.leases, "triton-09", f"{DEAD} 7 300")
-    with rig.running():
-        took = until(lambda: rig.reaped)
-    assert rig.reaped == [1]
-    assert rig.more == 1  # What it held of its pool is there now, and nobody else is told.
-    assert LEASE_SECONDS - INTERVAL_SECONDS <= took < LEASE_SECONDS + 1.5
+    timed.keeper.enter()
+    timed.keeper.renew()
+    for _ in range(LOOKS_A_LEASE):
+        assert timed.reaped == []
+        clock.pass_ms(INTERVAL_SECONDS * 1000)
+        timed.keeper.renew()
+    assert timed.reaped == [1]
+    assert timed.more == 1  # What it held of its pool is there now, and nobody else is told.
     assert bench.queued() == jobs("a")
     assert lease(bench.client, "triton-09") == []
 
@@ -193,14 +244,15 @@ def test_of_many_who_look_one_ends_it(bench: RedisBench, rig: Rig, other: Rig) -
     bench.client.hset(KEYS.leases, "triton-09", f"{DEAD} 7 300")
     with rig.running(), other.running():
         until(lambda: rig.reaped or other.reaped)
-        gevent.sleep(2 * INTERVAL_SECONDS)
+        until_more_looks(bench.client, "triton-01", "triton-02")
     assert rig.reaped + other.reaped == [2]
     assert bench.queued() == jobs("a", "b")
 
 
 class TestALostLease:
-    def test_it_learns_so_and_goes_on_under_another_name(self, bench: RedisBench, rig: Rig) -> None:
+    def test_it_learns_so_and_goes_on_under_another_name(self, bench: RedisBench, timed: Rig) -> None:
         """Everything is forgotten before the new lease is taken; nothing of the old one can be had any more."""
+        rig = timed
         rig.keeper.enter()
         before = rig.incarnation.name
         bench.push(*jobs("a"))
@@ -217,8 +269,11 @@ class TestALostLease:
         assert words(bench, settle(one), incarnation=before) == (-1,)
         assert bench.queued() == jobs("a")
 
-    def test_it_is_not_trusted_while_it_waits_for_another(self, valkey: redis.Redis, rig: Rig) -> None:
+    def test_it_is_not_trusted_while_it_waits_for_another(
+        self, valkey: redis.Redis, redis_url: str, ledgers: Ledgers
+    ) -> None:
         """Nothing is begun without a lease."""
+        rig = Rig(ledgers.link(redis_url), lease_seconds=PATIENT_SECONDS)
         rig.keeper.enter()
         valkey.hset(KEYS.leases, "triton-01", "triton-01:another 5 300")
         rig.keeper.renew()
@@ -281,13 +336,12 @@ def test_an_outage_is_nobodys_death(durable_valkey: ValkeyServer, ledgers: Ledge
     ]
     names = [rig.incarnation.name for rig in rigs]
     with redis.Redis.from_url(durable_valkey.url) as client, rigs[0].running(), rigs[1].running():
-        until(lambda: all(int(lease(client, worker_id)[1]) > 1 for worker_id in ("triton-01", "triton-02")))
+        until(lambda: all(looks(client, worker_id) > 1 for worker_id in ("triton-01", "triton-02")))
         durable_valkey.kill() if how == "killed" else durable_valkey.freeze()
         until(lambda: not any(rig.incarnation.is_trusted() for rig in rigs))
         gevent.sleep(3 * LEASE_SECONDS)
         durable_valkey.restart() if how == "killed" else durable_valkey.thaw()
-        until(lambda: all(rig.incarnation.is_trusted() for rig in rigs))
-        gevent.sleep(LEASE_SECONDS)
+        until_more_looks(client, "triton-01", "triton-02")
         assert [rig.incarnation.name for rig in rigs] == names
     assert [(rig.lost, rig.reaped) for rig in rigs] == [(0, [])] * 2
 
@@ -307,19 +361,19 @@ def test_a_job_that_takes_longer_than_the_lease_keeps_its_claim(bench: RedisBenc
         bench.made[run] = bench.make(run)
         bench.push(*jobs("a"))
         (one,) = claim(bench, incarnation=run).claims
-        gevent.sleep(3 * LEASE_SECONDS)
+        until_more_looks(bench.client, "triton-02", more=3 * LOOKS_A_LEASE)
         assert bench.claimed_tags(run) == {one.tag}
         assert words(bench, settle(one), incarnation=run) == (1,)
     assert bench.client.llen(KEYS.jobs(MODEL)) == 0
     assert other.reaped == []
 
 
-def test_a_renewal_that_comes_late_is_told(rig: Rig) -> None:
+def test_a_renewal_that_comes_late_is_told(timed: Rig, clock: FakeClock) -> None:
     """Whoever would not claim under a lease that may be lost has to hear of it; a renewal in time is nothing new."""
-    rig.keeper.enter()
-    rig.keeper.renew()
-    assert rig.more == 0
-    gevent.sleep(LEASE_SECONDS)
-    assert not rig.incarnation.is_trusted()
-    rig.keeper.renew()
-    assert (rig.more, rig.incarnation.is_trusted()) == (1, True)
+    timed.keeper.enter()
+    timed.keeper.renew()
+    assert timed.more == 0
+    clock.pass_ms(LEASE_SECONDS * 1000)
+    assert not timed.incarnation.is_trusted()
+    timed.keeper.renew()
+    assert (timed.more, timed.incarnation.is_trusted()) == (1, True)

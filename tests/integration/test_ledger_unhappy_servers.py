@@ -12,6 +12,7 @@ from tests.conservation import assert_conserved, whereabouts
 from tests.integration.bench import NOW, Ledgers
 from tests.integration.unhappy_servers import UNHAPPY, Unhappiness, full
 from tests.jobs import MODEL
+from tests.waiting import wait_until
 from worker import lua
 from worker.exchange import Bury, Claim, ClaimRequest, Exchange, Return
 from worker.ledger import Ledger
@@ -40,6 +41,18 @@ def claimed(book: Ledger, number: int = 1) -> list[Claim]:
     reply = book.exchange(Exchange(claim=ClaimRequest(number, 100, (MODEL,))), NOW).claimed
     assert reply is not None
     return list(reply.claims)
+
+
+def claimed_at_last(book: Ledger, number: int) -> list[Claim]:
+    """Claim with little patience until there is an answer, as a worker does: a busy server may take longer."""
+
+    def ask() -> list[Claim]:
+        try:
+            return claimed(book, number)
+        except RedisUnavailable:
+            return []
+
+    return wait_until(ask, description="the server answers in time")
 
 
 @pytest.mark.parametrize("unhappy", UNHAPPY, ids=lambda unhappy: unhappy.__name__)
@@ -146,7 +159,7 @@ def test_a_frozen_server_is_away_after_a_moment(client: redis.Redis, server: Val
     """Its claims are given again to whoever asks with the same number."""
     client.lpush(KEYS.jobs(MODEL), *jobs("a", "b"))
     book = ledgers(server.url, socket_timeout=0.2)
-    assert claimed(book, number=7) != []
+    claimed_at_last(book, number=7)
     server.freeze()
     began = time.monotonic()
     try:
@@ -154,5 +167,5 @@ def test_a_frozen_server_is_away_after_a_moment(client: redis.Redis, server: Val
             claimed(book, number=7)
     finally:
         server.thaw()
-    assert 0.15 < time.monotonic() - began < 3
-    assert [one.job_id for one in claimed(book, number=7)] == ["a", "b"]
+    assert 0.15 < time.monotonic() - began < 5  # What a link takes that is told nothing else.
+    assert [one.job_id for one in claimed_at_last(book, number=7)] == ["a", "b"]

@@ -18,13 +18,18 @@ def metrics() -> bytes:
     return b"speedinfer_redis_up 1.0\n"
 
 
+PATIENT_SECONDS = 10.0
+"""Less than a request may take, by which a probe would fail."""
+
 PAGES = Pages(metrics, lambda: (True, "ready"))
 
 
 @contextmanager
-def serving(pages: Pages = PAGES, address: str = "127.0.0.1:0") -> Iterator[MetricsServer]:
+def serving(
+    pages: Pages = PAGES, address: str = "127.0.0.1:0", kind: type[MetricsServer] = MetricsServer
+) -> Iterator[MetricsServer]:
     """A server that listens."""
-    server = MetricsServer(address, pages)
+    server = kind(address, pages)
     server.start()
     try:
         yield server
@@ -35,7 +40,7 @@ def serving(pages: Pages = PAGES, address: str = "127.0.0.1:0") -> Iterator[Metr
 def sent(server: MetricsServer, request: bytes) -> bytes:
     """Send these bytes and return all that comes until the other end closes."""
     host, _, port = server.address.rpartition(":")
-    with gevent.socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
+    with gevent.socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENT_SECONDS) as connection:
         connection.sendall(request)
         answer = b""
         while part := connection.recv(65536):
@@ -108,12 +113,22 @@ def test_a_fault_in_making_metrics_is_an_answer_and_a_log_line() -> None:
 )
 def test_who_never_ends_a_request_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, request_bytes: bytes) -> None:
     """However many they are: those who scrape come next."""
-    monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.1)
-    with serving() as server:
+    served = []
+
+    class Counting(MetricsServer):
+        def _serve(self, connection: gevent.socket.socket, address: object) -> None:
+            served.append(address)
+            super()._serve(connection, address)
+
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.5)
+    with serving(kind=Counting) as server:
         stalled = [gevent.spawn(sent, server, request_bytes) for _ in range(40)]
-        gevent.sleep(0)
+        with gevent.Timeout(PATIENT_SECONDS):
+            while len(served) < 40:
+                gevent.sleep(0.001)
+        monkeypatch.undo()  # Only those who are there have so little time.
         assert get(server, "/healthz")[0] == 200
-        gevent.joinall(stalled, timeout=5, raise_error=True)
+        gevent.joinall(stalled, timeout=PATIENT_SECONDS, raise_error=True)
         assert all(greenlet.ready() for greenlet in stalled)
 
 
@@ -124,9 +139,9 @@ def test_who_asks_for_nothing_keeps_nobody_waiting(request_bytes: bytes) -> None
         silent = []
         for _ in range(300):
             host, _, port = server.address.rpartition(":")
-            silent.append(gevent.socket.create_connection((host, int(port)), timeout=5))
+            silent.append(gevent.socket.create_connection((host, int(port)), timeout=PATIENT_SECONDS))
             silent[-1].sendall(request_bytes)
-        with gevent.Timeout(5):
+        with gevent.Timeout(PATIENT_SECONDS):
             assert get(server, "/healthz")[0] == 200
         for connection in silent:
             connection.close()

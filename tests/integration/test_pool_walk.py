@@ -5,7 +5,7 @@ No slot leaks, no request or token is counted twice, and nobody who waits is for
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
@@ -42,6 +42,20 @@ class Worker:
 
 
 @dataclass
+class Ends:
+    """How some jobs end; ``told`` tells the limiter of those that held something, at a time."""
+
+    commits: list[Commit] = field(default_factory=list)
+    told: list[Callable[[Limiter, float], None]] = field(default_factory=list)
+
+    def add(self, commit: Commit | None, name: str, **how: Any) -> None:
+        """Let one end so, by a commit or by the end of its worker."""
+        if commit is not None:
+            self.commits.append(commit)
+        self.told.append(lambda limiter, at_ms: limiter.ended(name, at_ms, **how))
+
+
+@dataclass
 class Walk:
     """The steps; ``past_ms`` is how much older everything was made than it is."""
 
@@ -65,7 +79,7 @@ class Walk:
             case "push":
                 self.push()
             case "claim":
-                self.exchange(worker, (), claims=True)
+                self.exchange(worker, Ends(), claims=True)
             case "end":
                 self.exchange(worker, self.ends(worker), claims=False)
             case "end and claim":
@@ -85,36 +99,33 @@ class Walk:
             raw = job_json(job_id=f"j-{next(self.serial)}", model=model, prompt="x" * size, max_tokens=tokens)
             self.client.lpush(KEYS.jobs(model), raw)
 
-    def ends(self, worker: Worker) -> dict[str, Commit]:
-        """Draw how some of a worker's jobs end; the limiter is told."""
-        commits: dict[str, Commit] = {}
-        self.now_ms = redis_time_ms(self.client) + self.past_ms
+    def ends(self, worker: Worker) -> Ends:
+        """Draw how some of a worker's jobs end."""
+        ends = Ends()
         for one in self.random.sample(worker.claims, min(len(worker.claims), self.random.randint(0, 3))):
             worker.claims.remove(one)
             name = f"{worker.name}/{one.tag}"
             if not one.known.holds:
-                commits[name] = replace(settle(one), run=Run.UNSTARTED)
+                ends.commits.append(replace(settle(one), run=Run.UNSTARTED))
                 continue
             match self.random.choice(["settled", "settled", "unstarted", "broken off", "lost"]):
                 case "settled":
                     prompt = self.random.randint(1, 200)
                     spent = prompt + self.random.randint(0, 200)
-                    commits[name] = replace(
+                    settled = replace(
                         settle(one), holds=one.known.holds, run=Run.OVER, spent=spent, prompt_tokens=prompt
                     )
-                    self.limiter.ended(name, self.now_ms, frees=True, refunds=False, spent=spent, prompt_tokens=prompt)
+                    ends.add(settled, name, frees=True, refunds=False, spent=spent, prompt_tokens=prompt)
                 case "lost":
-                    commits[name] = replace(settle(one), holds=one.known.holds, run=Run.ON)
-                    self.limiter.ended(name, self.now_ms, frees=False, refunds=False)
+                    lost = replace(settle(one), holds=one.known.holds, run=Run.ON)
+                    ends.add(lost, name, frees=False, refunds=False)
                 case "unstarted":
-                    commits[name] = Return(one.tag)
-                    self.limiter.ended(name, self.now_ms, frees=True, refunds=True)
+                    ends.add(Return(one.tag), name, frees=True, refunds=True)
                 case _:
-                    commits[name] = Return(one.tag, attempt().model_dump_json())
-                    self.limiter.ended(name, self.now_ms, frees=False, refunds=False)
-        return commits
+                    ends.add(Return(one.tag, attempt().model_dump_json()), name, frees=False, refunds=False)
+        return ends
 
-    def exchange(self, worker: Worker, commits: Any, *, claims: bool) -> None:
+    def exchange(self, worker: Worker, ends: Ends, *, claims: bool) -> None:
         """End jobs and claim others, and hold what was granted and refused against the limiter."""
         request = None
         if claims:
@@ -123,9 +134,19 @@ class Walk:
             request = ClaimRequest(worker.number, self.random.choice([0, 1, 2, 5]), models)
         in_line: Any = self.client.zrange(KEYS.pool_waiting(POOL), 0, -1)
         others_wait = any(name.decode() != worker.name for name in in_line)
-        reply = self.bench.exchange(Exchange(tuple(dict(commits).values()), claim=request), worker.name)
+        reply = self.bench.exchange(Exchange(tuple(ends.commits), claim=request), worker.name)
+        self.tell(ends, reply.claimed.now_ms if reply.claimed else None)
         if request is not None and reply.claimed is not None:
             self.hear(worker, request, reply.claimed, others_wait=others_wait)
+
+    def tell(self, ends: Ends, at_ms: int | None = None) -> None:
+        """Tell the limiter of ends at the time that Redis took them: as the claim of that call says, or the bucket itself.
+
+        By the time at which they were sent, what comes in while the machine stands still would be counted otherwise here than there.
+        """
+        at_ms = at_ms or int(self.client.hget(KEYS.pool(POOL), "tokens_at_ms") or 0)
+        for told in ends.told:
+            told(self.limiter, at_ms + self.past_ms)
 
     def hear(self, worker: Worker, request: ClaimRequest, claimed: Claimed, *, others_wait: bool) -> None:
         """Check a reply."""
@@ -152,11 +173,12 @@ class Walk:
 
     def die(self, worker: Worker) -> None:
         """Let a worker be taken for dead: another run of it begins, with nothing in its hands."""
-        self.now_ms = redis_time_ms(self.client) + self.past_ms
         self.bench.reap(worker.name, lease_of(self.bench, worker.name))
+        ends = Ends()
         for one in worker.claims:
             if one.known.holds:
-                self.limiter.ended(f"{worker.name}/{one.tag}", self.now_ms, frees=False, refunds=False)
+                ends.add(None, f"{worker.name}/{one.tag}", frees=False, refunds=False)
+        self.tell(ends)
         name, _, run = worker.name.rpartition(":")
         worker.name, worker.claims, worker.number = f"{name}:{int(run) + 1}", [], 0
 
@@ -194,7 +216,7 @@ class Walk:
         for _ in range(400):
             self.wait(61_000)
             for worker in self.workers:
-                self.exchange(worker, (), claims=True)
+                self.exchange(worker, Ends(), claims=True)
                 while worker.claims:
                     self.exchange(worker, self.ends(worker), claims=False)
             if not any(self.client.llen(KEYS.jobs(model)) for model in MODELS):

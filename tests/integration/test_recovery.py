@@ -61,7 +61,7 @@ class Rig:
 
 def until(holds: Callable[[], object]) -> None:
     """Wait, letting greenlets run, until something holds."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         gevent.sleep(0.001)
@@ -103,7 +103,7 @@ def test_a_look_that_fails_is_repeated_until_one_passes(error: Exception) -> Non
     rig = Rig()
     rig.ends[A] = fail(error)
     with rig.looking():
-        until(lambda: rig.looks[A] == 2)
+        until(lambda: rig.looks[A] >= 2)
         assert not rig.gate.is_open(A)
         assert rig.gate.is_open(B)
         reason = rig.gate.states()[A].reason

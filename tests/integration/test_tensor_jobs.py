@@ -24,8 +24,7 @@ from tasks.errors import (
     UsageUnavailable,
 )
 from tests.conftest import MODELS
-from tests.inferences import all_at_once, infer
-from tests.jobs import MODEL
+from tests.inferences import HASTY, PATIENT, all_at_once, infer, of_two_minds
 from tests.tensor_jobs import ECHO, RULES, output_of, run_tensors, tensor, tensors_failure, tensors_on
 from tests.triton_http import call, load, revive, unload
 from tests.witness import Witness
@@ -313,9 +312,10 @@ class TestWhoseFaultItIs:
 
     def test_an_inference_that_takes_too_long_is_a_timeout(self, triton_url: str) -> None:
         """After the model's timeout_seconds."""
-        with tensors_on(triton_url, timeout_seconds=0.4) as echo:
-            echo.check(MODEL)
-            tensors_failure(echo, RuntimeTimeout, **faulty("sleep=0.8"))
+        with tensors_on(triton_url, **of_two_minds(0.4)) as echo:
+            run_tensors(echo, model=PATIENT)
+            echo.check(HASTY)
+            tensors_failure(echo, RuntimeTimeout, model=HASTY, **faulty("sleep=0.8"))
 
     def test_a_text_job_is_nothing_for_a_tensor_model(self, echo: TritonInference) -> None:
         """Reading refuses it before; nothing is sent by mistake."""

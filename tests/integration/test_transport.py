@@ -19,6 +19,7 @@ from tasks.delivery import Delivery
 from tests.committer_contract import KEYS, OTHER_MODEL, jobs
 from tests.integration.bench import state
 from tests.jobs import MODEL, delivery, job_json
+from tests.waiting import wait_until
 from worker.transport import DELIVERY_HEADER, JobsAreNotKombus
 from worker.transport_options import JobsOption, RedisOption
 
@@ -243,7 +244,7 @@ class TestEverythingElse:
             assert keys
             assert all(key.startswith(KEYS.prefix.encode()) for key in keys)
             assert all(valkey.ttl(key) > 0 for key in keys)
-            connection.drain_events(timeout=2)
+            connection.drain_events(timeout=30)
         assert got == [{"pong": 1}]
 
     def test_the_options_can_be_shown_without_the_jobs(self, source: Source) -> None:
@@ -264,10 +265,15 @@ class TestEverythingElse:
                 "w1", channel=listening.channel(), handlers={"ping": lambda _state, **_: heard.append("ping")}
             )
             node.listen(callback=node.handle_message).consume()
-            with contextlib.suppress(socket.timeout):  # until it is subscribed
-                listening.drain_events(timeout=0.1)
+
+            def is_subscribed() -> bool:
+                with contextlib.suppress(socket.timeout):
+                    listening.drain_events(timeout=0.01)
+                return bool(valkey.pubsub_numpat())
+
+            wait_until(is_subscribed, description="it is subscribed")
             mailbox(asking)._broadcast("ping")
-            listening.drain_events(timeout=2)
+            listening.drain_events(timeout=30)
         assert heard == ["ping"]
         left = [key for key in valkey.scan_iter() if valkey.ttl(key) == -1]
         assert left == []

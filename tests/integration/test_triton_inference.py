@@ -33,7 +33,7 @@ from tasks.errors import (
 from tasks.generate import Generation
 from tasks.usage import Usage
 from tests.conftest import MODELS
-from tests.inferences import all_at_once, failure_of, infer, inference_on, job_for
+from tests.inferences import HASTY, PATIENT, all_at_once, failure_of, infer, inference_on, job_for, of_two_minds
 from tests.jobs import MODEL
 from tests.triton_http import load, revive, unload
 from tests.waiting import wait_until
@@ -251,19 +251,27 @@ class TestWhatGoesWrongInTriton:
 
     def test_a_model_that_never_answers_is_a_timeout(self, triton_url: str) -> None:
         """After timeout_seconds, and not tried again by itself."""
-        with inference_on(triton_url, "silent", timeout_seconds=0.3) as adapter:
-            adapter.check(MODEL)
-            failure_of(adapter, RuntimeTimeout)
+        with inference_on(triton_url, **of_two_minds(0.3, model_name="silent")) as adapter:
+            infer(adapter, model=PATIENT)
+            adapter.check(HASTY)
+            failure_of(adapter, RuntimeTimeout, model=HASTY)
 
     @pytest.mark.parametrize(("model", "count"), [("queue_full", 6), ("queue_timeout", 3)])
     def test_a_queue_in_triton_that_is_full_is_load_and_not_ill_health(
         self, triton_url: str, model: str, count: int
     ) -> None:
         """Refused at once or after its wait; whoever was let in succeeds."""
+        met: set[type] = set()
         with inference_on(triton_url, model, concurrency=count) as adapter:
             adapter.check(MODEL)
-            outcomes = all_at_once([partial(infer, adapter, "sleep=0.3 x") for _ in range(count)])
-        assert {type(outcome) for outcome in outcomes} == {Generation, QueueFull}
+
+            def both_are_met() -> bool:
+                # On a busy machine all of them may come one after the other, or all wait too long.
+                met.update(type(each) for each in all_at_once([partial(infer, adapter, "sleep=0.3 x")] * count))
+                return met >= {Generation, QueueFull}
+
+            wait_until(both_are_met, description="some were let in and some refused")
+        assert met == {Generation, QueueFull}
 
     def test_a_model_that_is_unloaded_is_not_ready(self, triton_url: str) -> None:
         """With a contract from before; and it runs again when it is back, with the same adapter."""
@@ -384,16 +392,13 @@ class TestProbes:
 
     def test_probes_wait_for_no_inference(self, triton_url: str) -> None:
         """With every connection for inferences in use, readiness is still known at once."""
-        with inference_on(triton_url, concurrency=1) as adapter:
-            infer(adapter)
-            order: list[str] = []
-            all_at_once(
-                [
-                    partial(_then, partial(infer, adapter, "sleep=0.5 x"), order, "inference"),
-                    partial(_then, adapter.server_ready, order, "probe"),
-                ]
-            )
-        assert order == ["probe", "inference"]
+        with inference_on(triton_url, "silent", concurrency=1) as adapter:
+            adapter.check(MODEL)
+            inference = gevent.spawn(adapter.infer, job_for(), "j-1/tag")
+            gevent.sleep(0)
+            assert adapter.server_ready()
+            assert not inference.ready()
+            inference.kill()
 
 
 class TestTritonGone:
@@ -413,21 +418,19 @@ class TestTritonGone:
 
     def test_a_frozen_triton_costs_no_connection_for_good(self, own_triton: TritonServer) -> None:
         """Deadlines pass while requests are sent and while answers are awaited; when it thaws, all slots are there."""
-        with inference_on(own_triton.url, concurrency=2, timeout_seconds=0.5, max_prompt_bytes=1 << 30) as adapter:
-            infer(adapter)
+        with inference_on(own_triton.url, concurrency=2, max_prompt_bytes=1 << 30, **of_two_minds(0.5)) as adapter:
+            infer(adapter, model=PATIENT)
+            adapter.check(HASTY)
             own_triton.freeze()
             long = "x" * 20_000_000
-            outcomes = all_at_once([partial(infer, adapter, prompt) for prompt in (long, "b", long, "d", "e", "f")])
+            prompts = (long, "b", long, "d", "e", "f")
+            outcomes = all_at_once([partial(infer, adapter, prompt, model=HASTY) for prompt in prompts])
             assert {type(outcome) for outcome in outcomes} <= {RuntimeTimeout, RuntimeUnavailable}
             assert RuntimeTimeout in {type(outcome) for outcome in outcomes}
             own_triton.thaw()
             wait_until(adapter.server_ready, description="Triton has caught up")
-            assert [type(o) for o in all_at_once([partial(infer, adapter)] * 6)] == [Generation] * 6
-
-
-def _then(function: Callable[[], object], order: list[str], name: str) -> None:
-    function()
-    order.append(name)
+            jobs = [partial(infer, adapter, model=PATIENT)] * 6
+            assert [type(outcome) for outcome in all_at_once(jobs)] == [Generation] * 6
 
 
 def _soon(function: Callable[[], object]) -> None:
@@ -476,7 +479,7 @@ class TestManyAtOnce:
     def test_it_works_where_everything_is_patched(self, triton_url: str) -> None:
         """As in the worker: monkey patching changes nothing about connections, deadlines and TLS contexts."""
         program = Path(__file__).with_name("patched_program.py")
-        subprocess.run([sys.executable, "-W", "error", program, triton_url], check=True, timeout=60)
+        subprocess.run([sys.executable, "-W", "error", program, triton_url], check=True, timeout=100)
 
 
 def _forked(adapter: TritonInference, name: str) -> int:

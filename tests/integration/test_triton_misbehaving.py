@@ -29,7 +29,7 @@ from tasks.errors import (
 )
 from tasks.generate import Generation
 from tasks.usage import Usage
-from tests.inferences import all_at_once, failure_of, infer, inference_on, job_for
+from tests.inferences import HASTY, PATIENT, all_at_once, failure_of, infer, inference_on, job_for, of_two_minds
 from tests.jobs import MODEL, TRACEPARENT
 from tests.misbehaving_server import (
     Behaviour,
@@ -165,19 +165,34 @@ def test_each_misbehaviour_is_its_coded_error_and_costs_no_connection(
     behaviour: Behaviour, error: type[JobError]
 ) -> None:
     """Asked exactly once, within the deadline, without a word of what came; and the next jobs run on both connections."""
+    takes_time = behaviour in (never_answers, drips)
+    model = HASTY if takes_time else PATIENT
+    asked: list[Received] = []
+
+    def misbehave(peer: Peer, request: Received) -> None:
+        asked.append(request)
+        behaviour(peer, request)
+
     with (
-        MisbehavingServer(behaviour) as server,
-        inference_on(server.url, timeout_seconds=0.5, max_result_bytes=1000, concurrency=2) as adapter,
+        MisbehavingServer(misbehave) as server,
+        inference_on(server.url, max_result_bytes=1000, concurrency=2, **of_two_minds(0.3)) as adapter,
     ):
-        adapter.check(MODEL)
+        for name in (PATIENT, HASTY):
+            adapter.check(name)
         for _ in range(3):
-            found = failure_of(adapter, error)
+            if takes_time:
+                server.behaviour = answers_rightly
+                infer(adapter, model=PATIENT)
+                server.behaviour = misbehave
+            found = failure_of(adapter, error, model=model)
             assert "canary" not in f"{found!r}{found.message}{reason_of(found)}"
             if error is ContractMismatch:
-                adapter.check(MODEL)
-        assert len(server.inferences) == 3
+                adapter.check(model)
+        wait_until(lambda: len(asked) >= 3, description="all three were asked")
+        assert len(asked) == 3
         server.behaviour = answers_rightly
-        assert {type(outcome) for outcome in all_at_once([partial(infer, adapter)] * 2)} == {Generation}
+        outcomes = all_at_once([partial(infer, adapter, model=PATIENT)] * 2)
+        assert {type(outcome) for outcome in outcomes} == {Generation}
 
 
 def test_every_error_that_can_be_meant_is_met() -> None:
@@ -272,6 +287,13 @@ def _at_least(server: MisbehavingServer, closed: int) -> bool:
     return server.closed >= closed
 
 
+def _until_asked(server: MisbehavingServer) -> None:
+    # Not wait_until, which would keep greenlets from running.
+    with gevent.Timeout(30):
+        while not server.inferences:
+            gevent.sleep(0.01)
+
+
 @contextmanager
 def _full_backlog() -> Iterator[int]:
     """A port of loopback that takes no more connections, so that the next one is neither made nor refused."""
@@ -290,13 +312,16 @@ class TestTheDeadline:
         """With one connection and a server that never answers, the second job's time runs while it waits, unsent."""
         with (
             MisbehavingServer(never_answers) as server,
-            inference_on(server.url, concurrency=1, timeout_seconds=0.4) as adapter,
+            inference_on(server.url, concurrency=1, **of_two_minds(0.4)) as adapter,
         ):
-            adapter.check(MODEL)
-            first, second = all_at_once([partial(infer, adapter)] * 2)
-            assert type(first) is RuntimeTimeout
-            assert type(second) is RuntimeUnavailable
+            for name in (PATIENT, HASTY):
+                adapter.check(name)
+            first = gevent.spawn(adapter.infer, job_for(model=PATIENT), "j-1/tag")
+            _until_asked(server)
+            second = failure_of(adapter, RuntimeUnavailable, model=HASTY)
             assert reason_of(second) == "no connection was free within 0.4 s"
+            assert not first.ready()
+            first.kill()
             assert len(server.inferences) == 1
 
     def test_the_check_before_a_first_job_is_part_of_it(self) -> None:
@@ -304,7 +329,7 @@ class TestTheDeadline:
         with MisbehavingServer() as server, inference_on(server.url, timeout_seconds=0.3) as adapter:
             server.replies.clear()
             server.replies["/v2/models/text_generation"] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
-            with gevent.Timeout(5):
+            with gevent.Timeout(30):
                 assert reason_of(failure_of(adapter, RuntimeUnavailable)) == "not checked within 0.3 s"
             assert server.inferences == []
 
@@ -328,10 +353,7 @@ class TestTheDeadline:
         with MisbehavingServer(never_answers) as server, inference_on(server.url, concurrency=1) as adapter:
             adapter.check(MODEL)
             greenlet = gevent.spawn(adapter.infer, job_for(), "j-1/tag")
-            # Not wait_until, which would keep the greenlet from running.
-            with gevent.Timeout(10):
-                while not server.inferences:
-                    gevent.sleep(0.01)
+            _until_asked(server)
             greenlet.kill()
             server.behaviour = answers_rightly
             assert infer(adapter).text == "hi"
@@ -340,13 +362,13 @@ class TestTheDeadline:
         """An address that swallows everything is given up after connect_timeout_seconds, unsent."""
         with _full_backlog() as port:
             url = f"http://127.0.0.1:{port}"
-            with inference_on(url, connect_timeout_seconds=0.3) as adapter, gevent.Timeout(5):
+            with inference_on(url, connect_timeout_seconds=0.3) as adapter, gevent.Timeout(30):
                 assert reason_of(failure_of(adapter, RuntimeUnavailable)) == "not connected within 0.3 s"
 
     def test_a_name_that_is_never_resolved_is_within_that_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A resolver that hangs does not hold a connection's place for the whole of timeout_seconds."""
         monkeypatch.setattr("gevent.socket.getaddrinfo", lambda *_, **__: gevent.sleep(60))
-        with inference_on("http://triton:8000", connect_timeout_seconds=0.3) as adapter, gevent.Timeout(5):
+        with inference_on("http://triton:8000", connect_timeout_seconds=0.3) as adapter, gevent.Timeout(30):
             assert reason_of(failure_of(adapter, RuntimeUnavailable)) == "not connected within 0.3 s"
 
     def test_what_cannot_be_connected_uses_up_no_connection(self) -> None:
@@ -354,7 +376,7 @@ class TestTheDeadline:
         clients = HttpClients(Endpoint("127.0.0.1", 1), concurrency=1)
         for _ in range(3):
             with pytest.raises(ExchangeFailed) as caught:
-                clients.exchange(Request("/v2"), Limits(1.0, 1.0, 1000))
+                clients.exchange(Request("/v2"), Limits(30.0, 30.0, 1000))
             assert caught.value.reason == "not connected: Connection refused"
         clients.close()
 
@@ -368,7 +390,7 @@ class TestTheDeadline:
     )
     def test_what_was_never_sent_says_why(self, url: str, error: type[JobError], reason: str) -> None:
         """Operators read what happened; the job goes back to its queue."""
-        with inference_on(url) as adapter:
+        with inference_on(url, connect_timeout_seconds=60) as adapter:
             assert reason_of(failure_of(adapter, error)) == reason
 
 

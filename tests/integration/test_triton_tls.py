@@ -9,8 +9,7 @@ import pytest
 import trustme
 
 from tasks.errors import JobError, RuntimeTimeout, RuntimeUnavailable
-from tests.inferences import failure_of, infer, inference_on, settings_for
-from tests.jobs import MODEL
+from tests.inferences import HASTY, PATIENT, failure_of, infer, inference_on, of_two_minds, settings_for
 from tests.misbehaving_server import MisbehavingServer
 from worker.triton.adapter import TritonInference
 from worker.triton.endpoint import Endpoint, Tls, UnusableCertificates
@@ -105,11 +104,13 @@ def test_without_one_nothing_was_sent(authority: trustme.CA, files: dict[str, An
 def test_the_deadline_holds_over_tls(authority: trustme.CA, files: dict[str, Any]) -> None:
     """Its sockets wait as gevent's do, also in a process that nothing has patched."""
     with (
-        MisbehavingServer(lambda peer, _: peer.wait(), tls=context_for(authority)) as server,
-        inference_on(server.url, runtime_tls={"ca_file": files["ca_file"]}, timeout_seconds=0.5) as adapter,
+        MisbehavingServer(tls=context_for(authority)) as server,
+        inference_on(server.url, runtime_tls={"ca_file": files["ca_file"]}, **of_two_minds(0.5)) as adapter,
     ):
-        adapter.check(MODEL)
-        failure_of(adapter, RuntimeTimeout)
+        infer(adapter, model=PATIENT)
+        adapter.check(HASTY)
+        server.behaviour = lambda peer, _: peer.wait()
+        failure_of(adapter, RuntimeTimeout, model=HASTY)
 
 
 def test_https_to_a_server_without_is_unavailable(files: dict[str, Any]) -> None:

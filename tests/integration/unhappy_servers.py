@@ -79,8 +79,8 @@ def busy(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
 
 @contextmanager
 def loading(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
-    """Let it read its data anew, slowly."""
-    client.config_set("key-load-delay", 500)
+    """Let it read its data anew, so slowly that it is not done before the test is."""
+    client.config_set("key-load-delay", 5_000)
     client.config_set("loading-process-events-interval-bytes", 1024)
     for n in range(2000):
         client.set(f"filling:{n}", "x" * 200)
@@ -93,6 +93,7 @@ def loading(client: redis.Redis, server: ValkeyServer) -> Iterator[None]:
     thread.start()
     wait_until(lambda: _refuses(client, "LOADING"), description="the server is loading", interval=0.001)
     yield
+    client.config_set("key-load-delay", 0)
     thread.join()
 
 

@@ -210,9 +210,9 @@ def test_counting_a_job_costs_microseconds() -> None:
     counters, of, outcome = Counters([MODEL]), delivery(), ran()
 
     def microseconds() -> float:
-        begun = time.perf_counter()
+        begun = time.thread_time()  # That of this thread alone: others may want the core too.
         for _ in range(1000):
             counters.committed(of, outcome, DONE)
-        return (time.perf_counter() - begun) * 1000
+        return (time.thread_time() - begun) * 1000
 
     assert min(microseconds() for _ in range(5)) < 20

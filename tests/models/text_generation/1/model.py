@@ -1,7 +1,8 @@
 """Echoes the prompt with exact counts, and is the witness: it writes down every request that really reached it.
 
-``sleep=0.5 `` at the prompt's start delays that one answer by so many seconds, in no one else's way. A word ``spends=100`` in
-it makes the completion so many tokens long, whatever max_tokens is.
+``sleep=0.5 `` at the prompt's start delays that one answer by so many seconds, in no one else's way; ``held=FOLDER `` delays it
+until there is a file ``all`` in that folder, or one with the request's name (``/`` as ``:``), which is used up by it. A word
+``spends=100`` in it makes the completion so many tokens long, whatever max_tokens is.
 """
 
 # ruff: noqa: ANN001, ANN201 - Triton hands over objects that have no types outside its own process
@@ -17,6 +18,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 OPTIONS = ("temperature", "seed")
+HELD_LOOK_SECONDS = 0.02
 
 
 class TritonPythonModel:
@@ -28,6 +30,7 @@ class TritonPythonModel:
         self.model = args["model_name"]
         self.witness = None if not path else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.waiting = []
+        self.held = []
         self.changed = threading.Condition()
         self.stopped = False
         self.timer = threading.Thread(target=self.answer_when_due, daemon=True)
@@ -40,7 +43,12 @@ class TritonPythonModel:
             max_tokens = int(pb_utils.get_input_tensor_by_name(request, "max_tokens").as_numpy().reshape(-1)[0])
             note = self.note_started(request, prompt)
             answer = (request.get_response_sender(), prompt, max_tokens, note)
-            seconds = sleep_of(prompt)
+            if folder := word_of(prompt, "held="):
+                with self.changed:
+                    self.held.append((folder, request.request_id().replace("/", ":"), answer))
+                    self.changed.notify()
+                continue
+            seconds = float(word_of(prompt, "sleep=") or 0)
             if not seconds:
                 self.answer(*answer)
                 continue
@@ -52,12 +60,27 @@ class TritonPythonModel:
         """Send the delayed answers, each at its time."""
         while True:
             with self.changed:
-                while not self.stopped and (not self.waiting or self.waiting[0][0] > time.monotonic()):
-                    self.changed.wait(self.waiting[0][0] - time.monotonic() if self.waiting else None)
+                while not self.stopped and not (due := self.take_due()):
+                    self.changed.wait(self.rest())
                 if self.stopped:
                     return
-                _, _, answer = heapq.heappop(self.waiting)
-            self.answer(*answer)
+            for answer in due:
+                self.answer(*answer)
+
+    def take_due(self):
+        """Return the answers whose time has come, or that are let go."""
+        due = [held for held in self.held if is_let_go(*held[:2])]
+        self.held = [held for held in self.held if held not in due]
+        due = [answer for _, _, answer in due]
+        while self.waiting and self.waiting[0][0] <= time.monotonic():
+            due.append(heapq.heappop(self.waiting)[2])
+        return due
+
+    def rest(self):
+        """Return how long nothing is due, None while nothing waits."""
+        rests = [HELD_LOOK_SECONDS] if self.held else []
+        rests += [max(0.0, self.waiting[0][0] - time.monotonic())] if self.waiting else []
+        return min(rests, default=None)
 
     def answer(self, sender, prompt, max_tokens, note):
         """Send one answer, and note that it was sent."""
@@ -100,10 +123,21 @@ class TritonPythonModel:
         self.timer.join()
 
 
-def sleep_of(prompt):
-    """The seconds that the prompt asks to wait."""
+def word_of(prompt, name):
+    """What the prompt's first word says of ``name``, empty if it is another word."""
     marker, _, _ = prompt.partition(" ")
-    return float(marker.removeprefix("sleep=")) if marker.startswith("sleep=") else 0.0
+    return marker.removeprefix(name) if marker.startswith(name) else ""
+
+
+def is_let_go(folder, request):
+    """Tell whether a held answer may be sent now."""
+    if os.path.exists(f"{folder}/all"):  # noqa: PTH110 - no more than this is needed here
+        return True
+    try:
+        os.unlink(f"{folder}/{request}")  # noqa: PTH108 - as above
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def spent_by(prompt, max_tokens):
