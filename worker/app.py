@@ -32,10 +32,6 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 log = structlog.get_logger()
 
 
-class GreenletsNeeded(Exception):
-    """The worker was started with another pool than gevent's."""
-
-
 class GenerateTask(Task[..., Outcome | None]):
     """The task of every job: a shell around ``tasks.generate``."""
 
@@ -124,18 +120,15 @@ def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
 
         def start(self, parent: Any) -> None:
             """Start the runtime with as many slots as the pool has greenlets."""
-            if not parent.pool.is_green:
-                msg = "the worker runs on greenlets: start it with -P gevent"
-                raise GreenletsNeeded(msg)
+            if reason := _wrong_usage(parent):
+                raise _refused(reason)
             _stop_on_signals(runtime)
             try:
                 runtime.start(parent.pool.num_processes)
             except WorkerIdTaken:
-                log.critical("worker.was_refused", reason="another live process runs under this worker_id")
-                raise SystemExit(_WRONG_USAGE) from None
+                raise _refused("another live process runs under this worker_id") from None
             except AddressInUse as problem:
-                log.critical("worker.was_refused", reason=str(problem))
-                raise SystemExit(_WRONG_USAGE) from None
+                raise _refused(str(problem)) from None
             collect_garbage_seldom()
 
         def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
@@ -155,6 +148,23 @@ def _jobs_step(runtime: Runtime, crew: Crew) -> type[StartStopStep]:
                 signal.signal(number, signal.SIG_IGN)
 
     return JobsStep
+
+
+def _refused(reason: str) -> SystemExit:
+    log.critical("worker.was_refused", reason=reason)
+    return SystemExit(_WRONG_USAGE)
+
+
+def _wrong_usage(worker: Any) -> str | None:
+    """Return what of Celery's own command line cannot be, None for nothing."""
+    if not worker.pool.is_green:
+        return "the worker runs on greenlets: start it with -P gevent"
+    if worker.pool.timeout:
+        # Celery would end the greenlet, which runs many jobs, and nobody would hear what became of the one it had.
+        return "--time-limit ends greenlets, and not inferences: runtime_config.timeout_seconds bounds those"
+    if set(worker.app.amqp.queues.consume_from) != {queue.name for queue in worker.app.conf.task_queues}:
+        return "-Q and -X would leave models out that the worker says it serves: supported_models says which it takes"
+    return None
 
 
 def _stop_on_signals(runtime: Runtime) -> None:

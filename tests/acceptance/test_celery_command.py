@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.acceptance.fleet import KEYS, Client, Ended, Fleet, WorkerProcess, run
+from tests.acceptance.fleet import KEYS, Client, Ended, Fleet, WorkerProcess, models, run
 from tests.acceptance.gateway import codes, push_jobs, queued, result_of, send_task, stock_producer, wait_for_results
 from tests.clean import leftovers
 from tests.waiting import wait_until
@@ -168,12 +168,23 @@ def test_purge_takes_no_job_away(valkey: Client, fleet: Fleet) -> None:
     assert queued(valkey, "acme/unserved") == ["j-1", "j-2"]
 
 
-def test_another_pool_than_gevents_is_refused(fleet: Fleet, valkey: Client) -> None:
-    """The worker runs on greenlets: started otherwise it says so, takes no job and ends."""
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-P", "solo"], "-P gevent"),
+        (["-P", "gevent", "--time-limit", "3600"], "timeout_seconds bounds those"),
+        (["-P", "gevent", "-Q", KEYS.jobs("acme/other")], "supported_models says which"),
+        (["-P", "gevent", "-X", KEYS.jobs("acme/unserved")], "supported_models says which"),
+    ],
+    ids=["another pool", "a time limit", "some of the queues", "all queues but one"],
+)
+def test_what_would_leave_jobs_behind_is_refused(fleet: Fleet, valkey: Client, options: list[str], words: str) -> None:
+    """It says why, takes no job and ends: greenlets that are killed tell nobody of their jobs, and closed queues are served by nobody."""
     push_jobs(valkey, "untouched", model="acme/unserved")
-    other = fleet.write(fleet.configuration(worker_id="threads", supported_models=["acme/unserved"]))
-    ended = run(*APP, "worker", "-P", "solo", environment={"SPEEDINFER_CONFIG": str(other)})
+    served = models(unserved="text_generation", other="text_generation")
+    other = fleet.write(fleet.configuration(worker_id="refused", **served))
+    ended = run(*APP, "worker", *options, environment={"SPEEDINFER_CONFIG": str(other)})
 
-    assert ended.code != 0
-    assert "-P gevent" in ended.out + ended.err
+    assert ended.code == 2
+    assert words in ended.out + ended.err
     assert queued(valkey, "acme/unserved") == ["untouched"]
