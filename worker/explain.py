@@ -46,6 +46,14 @@ class Kind(StrEnum):
 _OF_LOAD = frozenset({Kind.TURN, Kind.SLOTS, Kind.REQUESTS, Kind.TOKENS, Kind.PROBES, Kind.QUEUE_FULL})
 """What passes by itself as jobs end, and is in nobody's way where none wait."""
 
+NEEDS_MENDING = frozenset(
+    {
+        *(Kind.NOT_READY, Kind.UNAVAILABLE, Kind.MISMATCH, Kind.OUT_OF_ORDER, Kind.CIRCUIT),
+        *(Kind.STANDS_STILL, Kind.NO_WORKER, Kind.NO_WRITES),
+    }
+)
+"""What is wrong, and neither load nor a start nor an operator's own word."""
+
 _ORDER = tuple(Kind)
 
 

@@ -11,7 +11,7 @@ from tasks import rfc3339
 from worker.backlog import Backlog, read_backlog
 from worker.circuit import Circuit
 from worker.circuit_record import from_fields
-from worker.explain import Reason, why
+from worker.explain import NEEDS_MENDING, Kind, Reason, why
 from worker.fleet import Fleet, WorkerHealth, read_fleet
 from worker.fleet_views import CircuitView, ModelView, Pause, Runner
 from worker.keys import Keys
@@ -31,6 +31,18 @@ class Snapshot:
     pools: tuple[PoolUse, ...]
     backlog: Backlog
     no_writes: str | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every live worker takes jobs, or was told not to, and none waits for something that has to be mended."""
+        standing_still = any(worker.is_live and worker.state == "unavailable" for worker in self.fleet.workers)
+        return self.no_writes is None and not standing_still and not any(map(self._is_stuck, self.models))
+
+    def _is_stuck(self, view: ModelView) -> bool:
+        kind = self.reasons[view.model].kind
+        if kind is Kind.CIRCUIT and any(circuit.is_forced for circuit in view.circuits):
+            return False
+        return view.queued > 0 and kind in NEEDS_MENDING
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def test_what_ran_is_settled_once_and_consuming_goes_on(
 def test_a_worker_that_cannot_consume_is_reported_by_the_health_check(
     server: ValkeyServer, client: redis.Redis, workers: list[WorkerProcess]
 ) -> None:
-    """`status --this-worker` fails while Redis takes no writes (1) or is not there (3), and is content again afterwards."""
+    """`status`, alone and with `--this-worker`, fails while Redis takes no writes (1) or is not there (3), and is content afterwards."""
     worker = workers[0]
     config = worker.log.with_suffix(".json")
 
@@ -217,9 +217,10 @@ def test_a_worker_that_cannot_consume_is_reported_by_the_health_check(
     client.config_set("maxmemory", 1)
     wait_until(lambda: status() == 1, description="the health check fails")
     shown = run("speedinfer", "status", "--redis-url", server.url)
-    assert "lost" in shown.out
+    assert (shown.code, "lost" in shown.out, "takes no writes" in shown.out) == (1, True, True)
     client.config_set("maxmemory", 0)
     wait_until(lambda: status() == 0, description="the health check passes")
+    assert run("speedinfer", "status", "--redis-url", server.url).code == 0
 
     server.kill()
     assert status() == 3

@@ -34,7 +34,7 @@ def _no_jobs_left(valkey: Client) -> Iterator[None]:
 def row(url: str, model: str) -> str:
     """What status prints in the row of a model."""
     ended = run("speedinfer", "status", "--no-json", "--redis-url", url)
-    assert ended.code == 0, ended
+    assert ended.code in {0, 1}, ended  # By what is so of the other models, too.
     (found,) = (line for line in ended.out.splitlines() if line.startswith(model))
     return found.rstrip()
 

@@ -109,6 +109,17 @@ class TestStatus:
         assert "waiting for a retry: 1 · claimed: 5 · settlements: 1 · dead letters: 1" in shown
         valkey.delete(KEYS.claims("one"), KEYS.claims("two"))
 
+    @pytest.mark.parametrize(
+        ("state", "code"), [("ready", 0), ("degraded", 0), ("draining", 0), ("starting", 0), ("unavailable", 1)]
+    )
+    def test_a_live_worker_that_takes_no_jobs_makes_it_fail(
+        self, valkey: redis.Redis, redis_url: str, state: str, code: int
+    ) -> None:
+        """Though none wait. One that is lost takes nothing either, and is missed only where jobs wait for it."""
+        beat(valkey, "one", state=state)
+        valkey.zadd(KEYS.workers, {"gone": 1})
+        assert run("status", "--redis-url", redis_url).exit_code == code
+
     def test_where_no_worker_ever_was_that_is_said(self, valkey: redis.Redis, redis_url: str) -> None:
         """With the command that starts one."""
         result = run("status", "--no-json", "--redis-url", redis_url)

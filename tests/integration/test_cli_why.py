@@ -75,12 +75,20 @@ def _waits(valkey: redis.Redis) -> None:
     valkey.lpush(KEYS.jobs(MODEL), job_json(job_id="first"), job_json(job_id="second"))
 
 
-def why(redis_url: str, kind: str) -> str:
-    """Return the words that status prints for the model, which are those it has in JSON, under this kind."""
-    (status,) = objects(run("status", "--redis-url", redis_url))
+TO_BE_MENDED = {"no_worker", "not_ready", "unavailable", "contract_mismatch", "out_of_order", "circuit", "stands_still"}
+
+
+def why(redis_url: str, kind: str, *, code: int | None = None) -> str:
+    """Return the words that status prints for the model, which are those it has in JSON, under this kind.
+
+    It exits with ``code``: by itself 1 where something has to be mended.
+    """
+    code = int(kind in TO_BE_MENDED) if code is None else code
+    (status,) = objects(run("status", "--redis-url", redis_url), code)
     (its,) = (model for model in status["models"] if model["model"] == MODEL)
     assert its["why"]["kind"] == kind
-    (row,) = (line for line in lines(run("status", "--no-json", "--redis-url", redis_url)) if line.startswith(MODEL))
+    shown = lines(run("status", "--no-json", "--redis-url", redis_url), code)
+    (row,) = (line for line in shown if line.startswith(MODEL))
     assert masked(row).endswith(masked(its["why"]["words"]))
     return row
 
@@ -165,7 +173,7 @@ def test_circuit_open(valkey: redis.Redis, redis_url: str) -> None:
     assert "open (runtime_timeout)" in row
     assert "the circuit of text_generation at triton:8000 is open since" in row
     assert "runtime_timeout (5 failures); tried again in 60 min (w-1)" in row
-    (status,) = objects(run("status", "--redis-url", redis_url))
+    (status,) = objects(run("status", "--redis-url", redis_url), 1)
     (circuit,) = status["models"][0]["circuits"]
     assert (circuit["state"], circuit["failures"], circuit["retry_at"]) == ("open", 5, _rfc3339(now_ms + 3_600_000))
 
@@ -177,7 +185,7 @@ def test_circuit_forced_open(valkey: redis.Redis, redis_url: str) -> None:
     forced: dict[Any, Any] = {"state": "open", "reason": "new driver", "forced": "open", "forced_by": "ops@host"}
     valkey.hset(key, mapping=forced)
     valkey.expire(key, 60)
-    row = why(redis_url, "circuit")
+    row = why(redis_url, "circuit", code=0)
     assert "the circuit of text_generation at triton:8000 is forced open by ops@host: new driver (w-1)" in row
     assert "forced open (new driver)" in row
 

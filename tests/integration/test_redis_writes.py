@@ -45,13 +45,13 @@ def test_that_it_takes_no_writes_is_why_jobs_wait(
 ) -> None:
     """To people and to scripts, with what to do about it; and no longer when it takes writes again."""
     with unhappy(client, server):
-        (status,) = objects(run("status", "--redis-url", server.url))
-        first, *rest = lines(run("status", "--no-json", "--redis-url", server.url))
+        (status,) = objects(run("status", "--redis-url", server.url), 1)
+        first, *rest = lines(run("status", "--no-json", "--redis-url", server.url), 1)
     assert status["models"][0]["why"] == {"kind": "no_writes", "words": f"Redis takes no writes: {status['no_writes']}"}
     assert word in status["no_writes"]
     assert "takes no writes, so no worker can show that it lives" in first
     assert any(status["no_writes"] in line for line in rest if line.startswith(MODEL))
-    (later,) = objects(run("status", "--redis-url", server.url))
+    (later,) = objects(run("status", "--redis-url", server.url), 1)  # No worker serves what is queued.
     assert (later["no_writes"], later["models"][0]["why"]["kind"]) == (None, "no_worker")
 
 

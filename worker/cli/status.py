@@ -47,6 +47,9 @@ def status(
 ) -> None:
     """Show the workers, the GPU pools beside their limits, and each model: what waits, what runs, and why jobs wait.
 
+    Exit 1 where something has to be mended: Redis takes no writes, a live worker takes no jobs, or jobs wait for what is
+    neither load nor a start nor an operator's own word. With --watch always 0.
+
     A worker is lost when it has shown no life for three heartbeats, by Redis' clock. "oldest" is how long the job that is next
     in line has been in its queue, by its own enqueued_at; "workers" are those that take the model's jobs now, of those that serve it.
 
@@ -104,10 +107,12 @@ def _show(looks: "Iterator[Taken | Unreachable]", write: "Callable[[Taken], None
             else:
                 write(taken)
             if every is None:
-                return
+                break
             time.sleep(every)
     except KeyboardInterrupt:
         return
+    if not isinstance(taken, Unreachable) and not taken[0].is_well:
+        raise typer.Exit(1)
 
 
 def _watch_live(target: RedisTarget, looks: "Iterator[Taken | Unreachable]", every: float) -> None:
