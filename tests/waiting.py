@@ -14,9 +14,10 @@ def wait_until(predicate: Callable[[], T], *, description: str, timeout: float =
     """
     deadline = time.monotonic() + timeout
     while True:
+        is_late = time.monotonic() > deadline  # Before the look: a test that was stalled itself looks once more.
         value = predicate()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if is_late:
             raise AssertionError(f"waited {timeout:g} s in vain until {description}; last seen: {value!r}")
         time.sleep(interval)

@@ -1,6 +1,6 @@
 """Several workers of one GPU pool, whose limits a test changes as a newer start does; and what the pool has granted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +34,12 @@ class Crew:
     def client(self) -> Client:
         """A client of their Redis."""
         return self.workers[0].client
+
+    @property
+    def lapse_seconds(self) -> float:
+        """How long after it was granted a slot lapses that nobody gives back."""
+        config = self.workers[0].config
+        return float(config["lease_seconds"] + config["runtime_config"]["timeout_seconds"])
 
     def limits(
         self, max_concurrency: int = 1000, *, requests: int | None = None, tokens: int | None = None, **kept: int
@@ -107,11 +113,11 @@ def wait_until_slots(client: Client, count: int, *, timeout: float = 30.0) -> No
     wait_until(lambda: len(slots(client)) == count, description=f"{count} slots are taken", timeout=timeout)
 
 
-def empty_the_bucket(client: Client) -> float:
-    """Let no tokens be there; returns when, in seconds."""
+def empty_the_bucket(client: Client) -> int:
+    """Let no tokens be there; returns when, in Redis' unix ms."""
     now_ms = redis_time_ms(client)
     client.hset(KEYS.pool(GPU), mapping={"tokens_level": 0, "tokens_at_ms": now_ms})
-    return now_ms / 1000
+    return now_ms
 
 
 def commands(client: Client, name: str) -> int:
@@ -132,6 +138,12 @@ def most_in_a_window(times: Iterable[float], seconds: float) -> int:
             first += 1
         most = max(most, last - first + 1)
     return most
+
+
+def at_its_best(served: Sequence[Served], rate: Callable[[Sequence[Served]], float], jobs: int) -> float:
+    """Return the best rate of so many in a row, in the order in which they began: a machine that stands still is not the workers' doing."""
+    ordered = sorted(served, key=lambda one: one.started_at)
+    return max(rate(ordered[n : n + jobs]) for n in range(len(ordered) - jobs + 1))
 
 
 def seconds_of(served: Sequence[Served]) -> float:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
 from tests.acceptance.gateway import push, push_jobs, wait_for_results
+from tests.acceptance.holding import HoldingLine
 from tests.acceptance.prometheus import BINARY, INSTALL, Prometheus, rules
 from tests.acceptance.scrapes import Series, page, scrape, value
 from tests.waiting import wait_until
@@ -21,17 +22,19 @@ SERVED, FAULTY, MISFIT = "acme/served", "acme/faulty", "acme/misfit"
 BEHIND = models(
     served="text_generation", faulty="faulty", misfit={"model_name": "text_generation", "input_name": "prompt_text"}
 )
+LEASE = 3.0  # Longer than a stall of a worker that is not meant to be dead.
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 
 @dataclass
 class Trouble:
-    """Three workers: one that looks on, one that will be taken for dead, and one without Triton and, later, without Redis."""
+    """Three workers: one that looks on, one that will be taken for dead, with its way to Triton, and one without Triton and, later, without Redis."""
 
     fleet: Fleet
     lonely: ValkeyServer
     looker: WorkerProcess
     stalled: WorkerProcess
+    line: HoldingLine
     cut_off: WorkerProcess
     prometheus: Prometheus | None
 
@@ -58,7 +61,12 @@ def trouble(tmp_path_factory: pytest.TempPathFactory, triton_server: TritonServe
     directory = tmp_path_factory.mktemp("alerts")
     ports = [free_port() for _ in range(3)]
     addresses = [f"127.0.0.1:{port}" for port in ports]
-    with ValkeyServer() as valkey, ValkeyServer() as lonely, Fleet(directory, triton_server.url, valkey.url) as fleet:
+    with (
+        ValkeyServer() as valkey,
+        ValkeyServer() as lonely,
+        HoldingLine(triton_server.url) as line,
+        Fleet(directory, triton_server.url, valkey.url) as fleet,
+    ):
         prometheus = Prometheus(directory, addresses) if BINARY else None
         if prometheus is not None:
             prometheus.__enter__()
@@ -66,10 +74,10 @@ def trouble(tmp_path_factory: pytest.TempPathFactory, triton_server: TritonServe
             if prometheus is not None:
                 prometheus.wait_until_fires("SpeedInferNoWorker")
             away = {"runtime_endpoint": f"http://127.0.0.1:{free_port()}", "redis_url": lonely.url}
-            short = {"lease_seconds": 0.5, "concurrency": 1}
+            short = {"lease_seconds": LEASE, "concurrency": 1, "runtime_endpoint": line.http_url}
             looker = fleet.start(
                 config=fleet.configuration(
-                    metrics_address=addresses[0], worker_id="looker", lease_seconds=0.5, **BEHIND
+                    metrics_address=addresses[0], worker_id="looker", lease_seconds=LEASE, **BEHIND
                 ),
                 until=(),
             )
@@ -79,10 +87,10 @@ def trouble(tmp_path_factory: pytest.TempPathFactory, triton_server: TritonServe
             cut_off = fleet.start(
                 config=fleet.configuration(metrics_address=addresses[2], worker_id="cut-off", **away), until=()
             )
-            looker.wait_until_state("degraded", timeout=30)
-            stalled.wait_until_state("ready", timeout=30)
-            cut_off.wait_until_state("unavailable", timeout=30)
-            yield Trouble(fleet, lonely, looker, stalled, cut_off, prometheus)
+            looker.wait_until_state("degraded")
+            stalled.wait_until_state("ready")
+            cut_off.wait_until_state("unavailable")
+            yield Trouble(fleet, lonely, looker, stalled, line, cut_off, prometheus)
         finally:
             if prometheus is not None:
                 prometheus.__exit__()
@@ -171,8 +179,9 @@ def test_a_circuit_that_is_open(trouble: Trouble) -> None:
 
 def test_a_worker_that_was_taken_for_dead(trouble: Trouble) -> None:
     """Another ends it and runs its job again; when it goes on, its own result comes too late."""
-    push_jobs(trouble.client, "runs", prompt="sleep=0.3 work")
-    wait_until(trouble.stalled.claims, description="the job runs")
+    trouble.line.hold()
+    push_jobs(trouble.client, "runs", prompt="work")
+    wait_until(lambda: trouble.line.answers_held, description="its inference has ended, and it does not know")
     trouble.stalled.signal(signal.SIGSTOP)
     try:
         trouble.wait(
@@ -182,6 +191,7 @@ def test_a_worker_that_was_taken_for_dead(trouble: Trouble) -> None:
         )
         assert value(scrape(trouble.looker), "speedinfer_claims_reaped_total") == 1
     finally:
+        trouble.line.let_go()
         trouble.stalled.signal(signal.SIGCONT)
     trouble.wait(
         "SpeedInferClaimsLost",

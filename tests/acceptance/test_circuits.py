@@ -1,5 +1,6 @@
 """Circuits of real workers on real Tritons: opened at once by all, tried by a few, closed again, and no job fails by one."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ import pytest
 
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
 from tests.acceptance.gateway import codes, push_jobs, queued, settlements, wait_for_results
+from tests.acceptance.holding import wait_until_stuck
 from tests.conftest import MODELS
 from tests.jobs import MODEL
 from tests.triton_http import TritonRefused, infer, revive, text_generation
@@ -26,8 +28,13 @@ LATE: Final = {"open_seconds": 120, "max_open_seconds": 120}
 
 def circuit_of(client: Client, worker: WorkerProcess, triton_model: str = "faulty") -> Circuit:
     """A circuit as Redis has it."""
-    name = (worker.health()["endpoint_id"], triton_model)
+    name = (shown(worker)["endpoint_id"], triton_model)
     return read_circuits(client, KEYS, [name])[name]
+
+
+def shown(worker: WorkerProcess) -> dict[str, str]:
+    """The health key; a worker that has just stood still for three beats has none for a moment."""
+    return wait_until(worker.health, description=f"{worker.worker_id} shows how it is")
 
 
 def wait_for_circuit(state: str, *workers: WorkerProcess, timeout: float = 30.0) -> None:
@@ -72,8 +79,9 @@ def test_a_dead_process_stops_all_workers_at_once_until_it_is_loaded_again(
     waiting = [f"waits-{n}" for n in range(20)]
     push_jobs(valkey, *waiting)
     for worker in (first, second):
-        assert worker.wait_until_state("unavailable")["circuit"] == "open"
-        assert worker.model() == {"state": "paused", "reason": "runtime_model_crashed"}
+        health = worker.wait_until_state("unavailable")
+        said = json.loads(health["models"])[MODEL]
+        assert (health["circuit"], said["state"], said["reason"]) == ("open", "paused", "runtime_model_crashed")
         worker.wait_for_beats(5)
     assert set(queued(valkey)) >= set(waiting)
     assert settlements(valkey) == {}
@@ -87,9 +95,13 @@ def test_a_dead_process_stops_all_workers_at_once_until_it_is_loaded_again(
     assert len(results["finds-it"].attempts) == 2
     wait_for_circuit("closed", first, second)
     assert len(own_witness.served("faulty")) == 21
-    for worker in (first, second):
-        names = [event["event"] for event in worker.events() if event["event"].startswith("circuit.")]
-        assert names == ["circuit.opened", "circuit.half_opened", "circuit.closed"]
+    stories = [
+        [event["event"] for event in worker.events() if "circuit." in event["event"]] for worker in (first, second)
+    ]
+    whole = ["circuit.opened", "circuit.half_opened", "circuit.closed"]
+    # Three quick jobs may close it before the other worker hears that it was half open.
+    assert whole in stories
+    assert all(story in (whole, [whole[0], whole[2]]) for story in stories), stories
 
 
 def test_jobs_of_a_dead_process_go_to_another_triton(
@@ -98,17 +110,18 @@ def test_jobs_of_a_dead_process_go_to_another_triton(
     """Each succeeds; the circuit of that endpoint alone opens, and closes after the model was unloaded and loaded."""
     start: dict[str, Any] = {"runtime_config": FAULTY, "circuit": LATE, "concurrency": 2}
     broken = fleet.start(worker_id="broken", runtime_endpoint=own_triton.url, **start)
-    whole = fleet.start(worker_id="whole", runtime_endpoint=second_triton.url, **start)
     kill_process(own_triton.url)
     job_ids = [f"j-{n}" for n in range(60)]
     push_jobs(valkey, *job_ids, prompt="sleep=0.02 work")
+    wait_for_circuit("open", broken)  # The other might do all of the jobs before this one has taken any.
+    whole = fleet.start(worker_id="whole", runtime_endpoint=second_triton.url, **start)
 
     results = wait_for_results(valkey, *job_ids, timeout=30)
     assert codes(results.values()) == [None] * 60
     assert sum(len(result.attempts) > 1 for result in results.values()) <= 2
     assert {result.worker_id for result in results.values()} == {"whole"}
-    wait_for_circuit("open", broken)
-    assert whole.health()["circuit"] == "closed"
+    assert shown(broken)["circuit"] == "open"
+    assert shown(whole)["circuit"] == "closed"
 
     revive(own_triton.url, "faulty")
     wait_for_circuit("half_open", broken)
@@ -135,8 +148,11 @@ def test_a_triton_that_is_away_fails_no_job_and_is_met_by_a_few_when_it_is_back(
     }
     workers = [fleet.start(worker_id=name, **start) for name in ("first", "second")]
     job_ids = [f"j-{n}" for n in range(jobs)]
-    push_jobs(valkey, *job_ids, prompt="sleep=0.1 work")
+    push_jobs(valkey, *job_ids[:40], prompt="sleep=0.1 work")
     wait_until(lambda: len(settlements(valkey)) >= 10, description="some are settled")
+    own_triton.freeze()  # So that it goes while all slots are full: that many failures open a circuit, and a few do not.
+    push_jobs(valkey, *job_ids[40:], prompt="sleep=0.1 work")
+    wait_until_stuck(workers, 8)
 
     own_triton.kill()
     wait_for_circuit("open", *workers)
@@ -166,12 +182,13 @@ def test_one_tenants_failures_stop_nobody_and_two_tenants_do(fleet: Fleet, valke
     results = wait_for_results(valkey, *noisy, "calm-1")
     assert set(codes(results[name] for name in noisy)) == {"runtime_usage_unavailable"}
     assert codes([results["calm-1"]]) == [None]
-    assert worker.health()["circuit"] == "closed"
+    assert shown(worker)["circuit"] == "closed"
 
     push_jobs(valkey, *noisy, prompt="both:absent", tenant="noisy")  # Duplicates: they run no more.
     push_jobs(valkey, *(f"noisy-again-{n}" for n in range(10)), prompt="both:absent", tenant="noisy")
     push_jobs(valkey, *(f"other-{n}" for n in range(10)), prompt="both:absent", tenant="other")
     wait_for_circuit("open", worker)
+    wait_until(lambda: circuit_of(valkey, worker).reason, description="Redis was told what opened it")
     assert circuit_of(valkey, worker).reason == "runtime_usage_unavailable"
     left = queued(valkey)
     assert left

@@ -19,7 +19,26 @@ from tests.misbehaving_server import MisbehavingServer, Peer, Received, answers_
 from tests.waiting import wait_until
 from tests.witness import Witness
 
-SLOW_RETRY: Final[dict[str, Any]] = {"retry": {"base_seconds": 4, "max_seconds": 4, "max_attempts": 9}}
+SLOW_RETRY: Final[dict[str, Any]] = {"retry": {"base_seconds": 3600, "max_seconds": 3600, "max_attempts": 9}}
+"""A retry that is not due in a test before this says so: the wait is drawn evenly from 0 to this long."""
+
+
+def wait_until_they_wait(client: Client, jobs: int) -> None:
+    """Return when so many retries wait. One that was drawn so short that a test would see it due is put off."""
+
+    def all_wait() -> bool:
+        records = client.zrange(KEYS.waiting, 0, -1)
+        for record in records:
+            client.zadd(KEYS.waiting, {record: 2**42}, xx=True)
+        return len(records) == jobs
+
+    wait_until(all_wait, description=f"{jobs} jobs wait for their retry")
+
+
+def let_the_wait_be_over(client: Client) -> None:
+    """Make all retries due. It rings for nobody: whoever looks next takes them."""
+    for record in client.zrange(KEYS.waiting, 0, -1):
+        client.zadd(KEYS.waiting, {record: 0}, xx=True)
 
 
 def closes(_: Peer, __: Received) -> None:
@@ -71,7 +90,7 @@ def test_a_retry_waits_in_redis_and_is_taken_by_another_worker(
         push(valkey, odd)
         with stock_producer(redis_url) as producer:
             send_task(producer, "message", prompt="café")
-        wait_until(lambda: valkey.zcard(KEYS.waiting) == 2, description="both jobs wait for their retry")
+        wait_until_they_wait(valkey, 2)
         assert first.stop() == 0
 
     (message,) = [raw for raw in valkey.zrange(KEYS.waiting, 0, -1) if not raw.endswith(odd)]
@@ -79,6 +98,7 @@ def test_a_retry_waits_in_redis_and_is_taken_by_another_worker(
     assert valkey.llen(QUEUE) == 0
     assert [valkey.llen(KEYS.attempts(job_id)) > 0 for job_id in ("bare", "message")] == [True, True]
     assert first.claims() == {}
+    let_the_wait_be_over(valkey)
     fleet.start(worker_id="second", **SLOW_RETRY)
     results = wait_for_results(valkey, "bare", "message")
 
@@ -110,13 +130,18 @@ def test_a_waiting_retry_holds_no_slot(fleet: Fleet, valkey: Client) -> None:
 
     with MisbehavingServer(loses_the_first) as server:
         fleet.start(runtime_endpoint=server.url, concurrency=1, **SLOW_RETRY)
-        push(valkey, json.dumps(job_content(job_id="waits")).encode(), job_json(job_id="next"))
-
-        results = wait_for_results(valkey, "next", "waits")
+        push(valkey, json.dumps(job_content(job_id="waits")).encode())
+        wait_until_they_wait(valkey, 1)
+        push(valkey, job_json(job_id="next"))
+        assert codes([result_of(valkey, "next")]) == [None]
+        let_the_wait_be_over(valkey)
+        push(valkey, job_json(job_id="last"))
+        results = wait_for_results(valkey, "waits", "last")
 
     assert codes(results.values()) == [None, None]
-    assert [len(result.attempts) for result in results.values()] == [1, 2]
-    assert results["next"].finished_at < results["waits"].finished_at
+    assert [len(result.attempts) for result in results.values()] == [2, 1]
+    sent = [str(request.json["id"]).partition("/")[0] for request in server.inferences]
+    assert sent == ["waits", "next", "waits", "last"]
 
 
 def test_no_other_job_is_sent_until_a_look_has_passed(fleet: Fleet, valkey: Client) -> None:
@@ -131,7 +156,8 @@ def test_no_other_job_is_sent_until_a_look_has_passed(fleet: Fleet, valkey: Clie
     with MisbehavingServer(loses_the_first) as server:
         worker = fleet.start(runtime_endpoint=server.url, concurrency=1)
         push_jobs(valkey, "lost", "next")
-        wait_until(lambda: not server.tells_of_itself.is_set(), description="the first job is lost")
+        wait_until(lambda: not server.tells_of_itself.is_set(), description="the first job is sent")
+        wait_until(lambda: worker.claims() == {}, description="it is lost")
         worker.wait_for_beats(2)
         assert len(server.inferences) == 1
         assert worker.claims() == {}

@@ -15,6 +15,7 @@ from tests.acceptance.pool_trials import (
     kill_now_and_then,
     share_of_the_ideal,
     use_tokens,
+    used_and_limit,
 )
 from tests.waiting import wait_until
 from tests.witness import Witness
@@ -77,7 +78,8 @@ def test_600_requests_a_minute_are_never_601_and_at_least_570(
 @pytest.mark.parametrize("each", [RESERVED // 2, 2 * RESERVED])
 def test_five_minutes_use_the_token_limit_within_5_percent(eight: Crew, witness: Witness, each: int) -> None:
     """Though each reservation is off by half."""
-    used, limit = use_tokens(eight, witness, per_second=4000, each=each, seconds=300)
+    began_ms = use_tokens(eight, 4000, each, 300)
+    used, limit = used_and_limit(witness, began_ms, 4000, each)
     assert used == pytest.approx(limit, rel=0.05)
 
 

@@ -36,7 +36,7 @@ def test_a_job_is_a_trace_from_its_gateway_to_triton(fleet: Fleet, valkey: Clien
         real = fleet.start(worker_id="real", environment=environment, **behind)
         other = fleet.start(worker_id="other", environment=environment, runtime_endpoint=triton.url)
         content = {"tenant": "canary", "metadata": {"canary": "canary"}}
-        push_jobs(valkey, "traced", model=SERVED, prompt="canary", traceparent=TRACEPARENT, **content)
+        push_jobs(valkey, "traced", model=SERVED, prompt="sleep=0.3 canary", traceparent=TRACEPARENT, **content)
         push_jobs(valkey, "unsampled", model=SERVED, traceparent=TRACEPARENT[:-1] + "0")
         push_jobs(valkey, "again", model=FAULTY, prompt="raise canary", **content)
         push_jobs(valkey, "seen", traceparent=TRACEPARENT)
@@ -57,7 +57,9 @@ def test_a_job_is_a_trace_from_its_gateway_to_triton(fleet: Fleet, valkey: Clien
     assert steps[-1].ended_ns == traced.ended_ns
     assert all(before.ended_ns == after.begun_ns for before, after in pairwise(steps))
     inference_ms = results["traced"].timings.inference_ms
-    assert (steps[2].ended_ns - steps[2].begun_ns) / 1e6 == pytest.approx(inference_ms, abs=5)
+    # The span is what of the inference was Triton's, so it lies within what the result says, which is in whole ms.
+    assert inference_ms is not None
+    assert 300 <= (steps[2].ended_ns - steps[2].begun_ns) / 1e6 <= inference_ms + 1
 
     first, second = collector.runs_of("again")
     assert [span.attributes["speedinfer.outcome"] for span in (first, second)] == ["retried", "settled"]

@@ -2,11 +2,13 @@
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
 from tests.acceptance.gateway import codes, push_jobs, queued, wait_for_results
+from tests.acceptance.holding import HoldingLine
 from tests.waiting import wait_until
 from worker.sandbox.places import free_port
 
@@ -14,14 +16,22 @@ SERVED, MISSING, MISFIT, AWAY = "acme/served", "acme/missing", "acme/misfit", "a
 
 
 @pytest.fixture
-def worker(fleet: Fleet) -> WorkerProcess:
+def line(triton_url: str) -> Iterator[HoldingLine]:
+    """The workers' way to Triton: jobs run until the words about them were seen."""
+    with HoldingLine(triton_url) as line:
+        yield line
+
+
+@pytest.fixture
+def worker(fleet: Fleet, line: HoldingLine) -> WorkerProcess:
     """A worker with one model that it can run, one that Triton does not have, and one whose tensors are called otherwise."""
     behind = models(
         served="text_generation",
         missing="not_there",
         misfit={"model_name": "text_generation", "input_name": "prompt_text"},
     )
-    return fleet.start(worker_id="w-1", until=("degraded",), drain_seconds=20, concurrency=1, **behind)
+    kept: dict[str, Any] = {"runtime_endpoint": line.http_url, "drain_seconds": 120, "concurrency": 1}
+    return fleet.start(worker_id="w-1", until=("degraded",), **kept, **behind)
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +49,18 @@ def row(url: str, model: str) -> str:
     return found.rstrip()
 
 
-def wait_for_words(url: str, model: str, words: str) -> None:
-    """Wait until the row of a model says this."""
-    wait_until(lambda: words in row(url, model), description=f"status says of {model}: {words}", interval=0.1)
+def wait_for_words(url: str, model: str, *words: str) -> None:
+    """Wait until the row of a model says all of this."""
+
+    def are_said() -> bool:
+        found = row(url, model)
+        return all(each in found for each in words)
+
+    wait_until(are_said, description=f"status says of {model}: {words}", interval=0.1)
 
 
 def test_what_keeps_jobs_waiting_is_said_in_words(
-    fleet: Fleet, worker: WorkerProcess, valkey: Client, redis_url: str, triton_url: str
+    fleet: Fleet, worker: WorkerProcess, line: HoldingLine, valkey: Client, redis_url: str
 ) -> None:
     """A model that is not ready, one that does not fit, a Triton that is away, a busy worker, a draining one, none."""
     port = free_port()
@@ -55,23 +70,25 @@ def test_what_keeps_jobs_waiting_is_said_in_words(
         push_jobs(valkey, f"waits-{model[5:]}", model=model)
 
     wait_for_words(
-        redis_url, MISSING, f"Triton at {triton_url} has not_there not ready: it is not loaded, or is loading (w-1)"
+        redis_url, MISSING, f"Triton at {line.http_url} has not_there not ready: it is not loaded, or is loading (w-1)"
     )
     wait_for_words(
         redis_url,
         MISFIT,
-        f"text_generation at {triton_url} does not fit the configuration: speedinfer check shows both sides (w-1)",
+        f"text_generation at {line.http_url} does not fit the configuration: speedinfer check shows both sides (w-1)",
     )
     wait_for_words(
         redis_url, AWAY, f"Triton at http://127.0.0.1:{port} is away: it cannot be reached, or refuses (w-2)"
     )
 
-    push_jobs(valkey, "runs", model=SERVED, prompt="sleep=6 work")
+    line.hold()
+    push_jobs(valkey, "runs", model=SERVED, prompt="work")
     wait_until(worker.claims, description="the job runs")
     push_jobs(valkey, "waits", model=SERVED)
     wait_for_words(redis_url, SERVED, "1 jobs in hand, as many as its concurrency lets it (w-1)")
     worker.signal(signal.SIGTERM)
     wait_for_words(redis_url, SERVED, "draining, since it was told to stop (w-1)")
+    line.let_go()
     worker.wait()
     wait_for_words(redis_url, SERVED, "no live worker serves it")
 
@@ -86,10 +103,8 @@ def test_a_circuit_that_an_operator_holds_open_keeps_jobs_waiting(fleet: Fleet, 
     wait_until(lambda: not valkey.zcard(registry), description="routing finds the worker no more")
     push_jobs(valkey, "waits", model=SERVED)
 
-    wait_for_words(redis_url, SERVED, ": new driver (w-1)")
-    found = row(redis_url, SERVED)
-    assert "forced open (new driver)" in found
-    assert "the circuit of text_generation at " in found
+    about = ("forced open (new driver)", "the circuit of text_generation at ", ": new driver (w-1)")
+    wait_for_words(redis_url, SERVED, *about)
     worker.wait_for_beats(2)
     assert queued(valkey, SERVED) == ["waits"]
     let_go = run("speedinfer", "models", "circuit", "auto", SERVED, "--redis-url", redis_url)
@@ -115,11 +130,16 @@ def test_a_killed_worker_is_named_as_lost(fleet: Fleet, valkey: Client, redis_ur
     ids=["slots", "requests", "tokens"],
 )
 def test_a_pool_that_is_used_up_says_which_of_its_limits(
-    fleet: Fleet, valkey: Client, redis_url: str, limits: dict[str, int], words: str
+    fleet: Fleet, line: HoldingLine, valkey: Client, redis_url: str, limits: dict[str, int], words: str
 ) -> None:
     """The first job has taken it; the second waits."""
     pool = {"name": "gpu", **limits}
-    fleet.start(worker_id="w-3", concurrency=4, gpu_pool=pool, **models(served="text_generation"))
-    push_jobs(valkey, "first", "second", model=SERVED, prompt="sleep=6 work", max_tokens=600 - 4)
+    endpoint, behind = line.http_url, models(served="text_generation")
+    fleet.start(worker_id="w-3", runtime_endpoint=endpoint, concurrency=4, gpu_pool=pool, **behind)
+    line.hold()
+    push_jobs(valkey, "first", "second", model=SERVED, prompt="work", max_tokens=600 - 4)
     wait_until(lambda: valkey.llen(KEYS.jobs(SERVED)) == 1, description="one runs, and one waits")
     wait_for_words(redis_url, SERVED, words)
+    valkey.delete(KEYS.jobs(SERVED))
+    line.let_go()
+    wait_for_results(valkey, "first")
