@@ -118,7 +118,7 @@ def _found_by_looks(runner: Runner) -> Iterator[str]:
 
 
 def _out_of_order(runner: Runner) -> Reason:
-    triton_model, endpoint = runner.circuit.triton_model, runner.runtime_endpoint
+    triton_model, endpoint = _triton_model(runner), runner.runtime_endpoint
     if runner.cause == Cause.NOT_READY:
         return Reason(
             Kind.NOT_READY, f"Triton at {endpoint} has {triton_model} not ready: it is not loaded, or is loading"
@@ -136,6 +136,12 @@ def _out_of_order(runner: Runner) -> Reason:
                 f"{triton_model} at {endpoint} does not fit the configuration: speedinfer check shows both sides",
             )
     return Reason(Kind.OUT_OF_ORDER, f"{triton_model} at {endpoint} is out of order: {runner.reason or 'unknown'}")
+
+
+def _triton_model(runner: Runner) -> str:
+    """Return what the worker asks Triton for; a pinned version may be out of order while others of the model are ready."""
+    pinned = f"version {runner.triton_version} of " if runner.triton_version is not None else ""
+    return pinned + runner.circuit.triton_model
 
 
 def _open_circuit(circuit: CircuitView, now_ms: int) -> str:

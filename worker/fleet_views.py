@@ -38,7 +38,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A live worker that declares the model: how it is itself, and how the model stands with it."""
+    """A live worker that declares the model: how it is itself, and how the model stands with it.
+
+    ``triton_version`` is the version that its configuration pins, None where Triton chooses.
+    """
 
     worker_id: str
     state: str
@@ -52,6 +55,7 @@ class Runner:
     cause: str | None = None
     waits: str | None = None
     model_in_flight: int = 0
+    triton_version: str | None = None
 
     @property
     def is_able(self) -> bool:

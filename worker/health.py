@@ -151,7 +151,7 @@ def health_fields(
         "pool_tokens_per_minute": str(pool.tokens_per_minute or ""),
         "pool_adaptive": str(int(pool.adaptive)),
         "models": json.dumps(
-            {name: _as_json(model, settings.runtime_for(name).model_name) for name, model in models.items()},
+            {name: _as_json(model, settings.runtime_for(name)) for name, model in models.items()},
             separators=(",", ":"),
         ),
         "endpoint_id": settings.endpoint_id,
@@ -167,7 +167,7 @@ def health_fields(
     }
 
 
-def _as_json(model: ModelHealth, triton_model: str) -> dict[str, str | int | None]:
+def _as_json(model: ModelHealth, config: RuntimeConfig) -> dict[str, str | int | None]:
     return {
         "state": model.state,
         "reason": model.reason,
@@ -175,7 +175,8 @@ def _as_json(model: ModelHealth, triton_model: str) -> dict[str, str | int | Non
         "circuit": model.circuit,
         "in_flight": model.in_flight,
         "waits": model.waits,
-        "triton_model": triton_model,
+        "triton_model": config.model_name,
+        "triton_version": config.model_version,
     }
 
 

@@ -151,6 +151,7 @@ def _runner(worker: WorkerHealth, model: str, shared: _Shared) -> Runner:
         cause=_text(said.get("cause")),
         waits=_text(said.get("waits")),
         model_in_flight=in_flight if isinstance(in_flight := said.get("in_flight"), int) else 0,
+        triton_version=_text(said.get("triton_version")),
     )
 
 

@@ -153,18 +153,18 @@ def test_remote_control_reads_and_refuses_what_changes(
 
 
 def test_purge_takes_no_job_away(valkey: Client, fleet: Fleet) -> None:
-    """Each job is owed a settlement: ``celery purge`` and ``queue purge`` leave the queue as it is."""
+    """Each job is owed a settlement: ``celery purge`` and ``queue.purge`` are refused, and ``queue.delete`` does nothing."""
     unserved = fleet.write(fleet.configuration(supported_models=["acme/unserved"]))
     push_jobs(valkey, "j-1", "j-2", model="acme/unserved")
     command = Command(unserved)
 
     purged = command("purge", "-f")
     by_name = command("amqp", "queue.purge", KEYS.jobs("acme/unserved"))
-    command("amqp", "queue.delete", KEYS.jobs("acme/unserved"))
+    deleted = command("amqp", "queue.delete", KEYS.jobs("acme/unserved"))
 
     assert purged.code != 0
     assert all("each job is owed a settlement" in ended.out + ended.err for ended in (purged, by_name))
-
+    assert "None messages deleted." in deleted.out
     assert queued(valkey, "acme/unserved") == ["j-1", "j-2"]
 
 

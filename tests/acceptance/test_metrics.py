@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 from worker.metrics.families import FAMILIES
 from worker.sandbox.places import free_port
 from worker.sandbox.triton_server import TritonServer
+from worker.sandbox.valkey_server import ValkeyServer
 
 SERVED, FAULTY, MISFIT = "acme/served", "acme/faulty", "acme/misfit"
 BEHIND = models(
@@ -138,6 +139,22 @@ def test_probes_say_whether_the_worker_takes_jobs(fleet: Fleet, valkey: Client, 
         line.let_go()
         wait_for_results(valkey, "runs")
         assert worker.wait() == 0
+
+
+def test_a_worker_whose_redis_is_silent_is_alive_and_not_ready(
+    tmp_path: Path, durable_valkey: ValkeyServer, triton: TritonServer
+) -> None:
+    """From when it has claimed nothing for a while until Redis is back: routing finds another, and nothing restarts it."""
+    with Fleet(tmp_path, triton.url, durable_valkey.url) as fleet:
+        worker = fleet.start(metrics_address="127.0.0.1:0")
+        wait_until(lambda: page(worker, "/readyz") == (200, "ready\n"), description="it is ready")
+        durable_valkey.freeze()
+        wait_until(
+            lambda: page(worker, "/readyz") == (503, "unavailable\n"), description="it is not ready", timeout=90.0
+        )
+        assert page(worker, "/healthz") == (200, "alive\n")
+        durable_valkey.thaw()
+        wait_until(lambda: page(worker, "/readyz") == (200, "ready\n"), description="it is ready again", timeout=60.0)
 
 
 def test_two_workers_of_one_address_are_not_two(fleet: Fleet, valkey: Client, triton_url: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.acceptance.holding import HoldingLine
 from tests.waiting import wait_until
 from worker.sandbox.places import free_port
 
-SERVED, MISSING, MISFIT, AWAY = "acme/served", "acme/missing", "acme/misfit", "acme/away"
+SERVED, MISSING, PINNED, MISFIT, AWAY = "acme/served", "acme/missing", "acme/pinned", "acme/misfit", "acme/away"
 
 
 @pytest.fixture
@@ -24,10 +24,11 @@ def line(triton_url: str) -> Iterator[HoldingLine]:
 
 @pytest.fixture
 def worker(fleet: Fleet, line: HoldingLine) -> WorkerProcess:
-    """A worker with one model that it can run, one that Triton does not have, and one whose tensors are called otherwise."""
+    """A worker with one model that it can run, one that Triton does not have, one version that it does not have, one misfit."""
     behind = models(
         served="text_generation",
         missing="not_there",
+        pinned={"model_name": "text_generation", "model_version": "9"},
         misfit={"model_name": "text_generation", "input_name": "prompt_text"},
     )
     kept: dict[str, Any] = {"runtime_endpoint": line.http_url, "drain_seconds": 120, "concurrency": 1}
@@ -37,7 +38,7 @@ def worker(fleet: Fleet, line: HoldingLine) -> WorkerProcess:
 @pytest.fixture(autouse=True)
 def _no_jobs_left(valkey: Client) -> Iterator[None]:
     yield
-    for model in (SERVED, MISSING, MISFIT, AWAY):
+    for model in (SERVED, MISSING, PINNED, MISFIT, AWAY):
         valkey.delete(KEYS.jobs(model))
 
 
@@ -66,11 +67,16 @@ def test_what_keeps_jobs_waiting_is_said_in_words(
     port = free_port()
     away = models(away="text_generation")
     fleet.start(worker_id="w-2", runtime_endpoint=f"http://127.0.0.1:{port}", until=("unavailable",), **away)
-    for model in (MISSING, MISFIT, AWAY):
+    for model in (MISSING, PINNED, MISFIT, AWAY):
         push_jobs(valkey, f"waits-{model[5:]}", model=model)
 
     wait_for_words(
         redis_url, MISSING, f"Triton at {line.http_url} has not_there not ready: it is not loaded, or is loading (w-1)"
+    )
+    wait_for_words(
+        redis_url,
+        PINNED,
+        f"Triton at {line.http_url} has version 9 of text_generation not ready: it is not loaded, or is loading (w-1)",
     )
     wait_for_words(
         redis_url,

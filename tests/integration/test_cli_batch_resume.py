@@ -156,13 +156,24 @@ class TestEndedAnywhere:
             files.summary()
         assert worker.prompts == prompts
 
+    @pytest.mark.parametrize("template", [None, "{{ messages }}"])
     @pytest.mark.parametrize(("declared", "hours"), [({}, 8 * 24), ({"kind": "text", "settled_ttl_seconds": 3600}, 2)])
     def test_jobs_sent_so_long_ago_that_they_may_be_forgotten_are_not_run_again(
-        self, files: BatchFiles, valkey: redis.Redis, declared: dict[str, Any], hours: int
+        self,
+        files: BatchFiles,
+        valkey: redis.Redis,
+        tmp_path: Path,
+        declared: dict[str, Any],
+        hours: int,
+        template: str | None,
     ) -> None:
-        """Their lines say so; those that were never sent are. How long is remembered is for the workers to say."""
+        """Their lines say so; those that were never sent are.
+
+        How long is remembered is for the workers to say, also where a configuration says all else that a batch has to know.
+        """
         prompts = files.write_prompts(6)
-        with started(files, "--window", "3") as process:
+        options = [] if template is None else ["--config", config_with(tmp_path, template)]
+        with started(files, "--window", "3", *options) as process:
             wait_until(lambda: valkey.llen(KEYS.jobs(MODEL)) == 3, description="jobs are queued")
             process.kill()
         valkey.flushall()
@@ -173,7 +184,7 @@ class TestEndedAnywhere:
             f"{json.dumps({**begun, 'created_at_ms': long_ago})}\n{json.dumps({**sent, 'at_ms': long_ago})}\n"
         )
         with QuickWorker(files.redis_url) as worker:
-            summary = files.summary(exit_code=1)
+            summary = files.summary(*options, exit_code=1)
         assert worker.prompts == prompts[3:]
         assert summary["failures"] == {"outcome_unknown": 3}
 

@@ -26,6 +26,7 @@ def worker(client: Any, worker_id: str = "w-1", /, model: str = MODEL, **changes
         "in_flight": 1,
         "waits": None,
         "triton_model": TRITON_MODEL,
+        "triton_version": None,
     }
     fields = {
         "state": "ready",
@@ -135,6 +136,11 @@ def test_paused_by_hand(valkey: redis.Redis, redis_url: str) -> None:
             {"state": "paused", "reason": "runtime_unavailable", "cause": "not_ready"},
             "not_ready",
             "Triton at http://triton:8000 has text_generation not ready",
+        ),
+        (
+            {"state": "paused", "reason": "runtime_unavailable", "cause": "not_ready", "triton_version": "9"},
+            "not_ready",
+            "Triton at http://triton:8000 has version 9 of text_generation not ready",
         ),
         ({"state": "paused", "reason": "runtime_unavailable"}, "unavailable", "Triton at http://triton:8000 is away"),
         (

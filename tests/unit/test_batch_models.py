@@ -11,7 +11,7 @@ from tests.acceptance.fleet import SEED
 from worker.batch.models import ModelCard, Models, card_in, cards_of
 
 OURS = ModelCard(ModelLimits(10), "ours")
-THEIRS = ModelCard(ModelLimits(20), "theirs")
+THEIRS = ModelCard(ModelLimits(20), "theirs", settled_ttl_seconds=60)
 
 
 def known(configured: ModelCard | None, registered: ModelCard) -> ModelCard:
@@ -21,10 +21,11 @@ def known(configured: ModelCard | None, registered: ModelCard) -> ModelCard:
 
 
 def test_the_configurations_word_goes_before_the_registrys() -> None:
-    """And where it says nothing of a template, the registry is heard."""
-    assert known(OURS, THEIRS) == OURS
+    """Where it says nothing of a template, the registry is heard; and always of how long the workers remember."""
+    assert known(OURS, THEIRS) == ModelCard(OURS.limits, "ours", settled_ttl_seconds=60)
+    assert known(OURS, ModelCard()) == OURS
     assert known(None, THEIRS) == THEIRS
-    assert known(ModelCard(OURS.limits), THEIRS) == ModelCard(OURS.limits, "theirs")
+    assert known(ModelCard(OURS.limits), THEIRS) == ModelCard(OURS.limits, "theirs", settled_ttl_seconds=60)
 
 
 def test_each_model_is_asked_for_once() -> None:

@@ -55,6 +55,11 @@ def reason_of(*runners: Runner, queued: int = 3) -> Reason:
             "Triton at http://triton:8000 has text_generation not ready: it is not loaded, or is loading (w-1)",
         ),
         (
+            paused("runtime_unavailable", "not_ready") | {"triton_version": "9"},
+            Kind.NOT_READY,
+            "Triton at http://triton:8000 has version 9 of text_generation not ready: it is not loaded, or is loading (w-1)",
+        ),
+        (
             paused("runtime_unavailable", "queue_full"),
             Kind.QUEUE_FULL,
             "Triton's own queue of text_generation at http://triton:8000 is full (w-1)",

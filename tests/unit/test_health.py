@@ -109,7 +109,7 @@ def test_a_models_health_is_all_that_is_said_of_it() -> None:
 
 @pytest.fixture
 def settings() -> Settings:
-    """The settings of the contract's example."""
+    """The settings of the contract's example, with a second model that pins its version."""
     return Settings.model_validate(
         {
             "worker_id": "triton-01",
@@ -125,6 +125,7 @@ def settings() -> Settings:
                 "prompt_tokens_output_name": "prompt_tokens",
                 "completion_tokens_output_name": "completion_tokens",
             },
+            "models": {"acme/model-2": {"model_version": "3"}},
         }
     )
 
@@ -186,7 +187,7 @@ def test_it_says_what_was_counted(settings: Settings) -> None:
 
 
 def test_it_says_how_each_model_stands(settings: Settings) -> None:
-    """With the reason of a pause, and the Triton model that its circuit is of."""
+    """With the reason of a pause, the Triton model that its circuit is of, and the version that is pinned."""
     assert json.loads(fields(settings)["models"]) == {
         "acme/model-1": {
             "state": "ready",
@@ -196,6 +197,7 @@ def test_it_says_how_each_model_stands(settings: Settings) -> None:
             "in_flight": 2,
             "waits": "slots",
             "triton_model": "text_generation",
+            "triton_version": None,
         },
         "acme/model-2": {
             "state": "paused",
@@ -205,6 +207,7 @@ def test_it_says_how_each_model_stands(settings: Settings) -> None:
             "in_flight": 0,
             "waits": None,
             "triton_model": "text_generation",
+            "triton_version": "3",
         },
     }
 

@@ -31,6 +31,7 @@ class ModelCard:
 class Models:
     """Cards by public name: the configuration's word where it has one, else what workers say in the registry.
 
+    How long the end of a job is remembered is for the workers alone to say, since it is they who write it down.
     ``met`` hears of each model that a line names for the first time.
     """
 
@@ -55,13 +56,13 @@ class Models:
         return self._known[model]
 
     def _found(self, model: str) -> ModelCard:
-        ours = self._configured.get(model)
-        if ours is not None and ours.chat_template is not None:
-            return ours
+        # Whatever the configuration says, it is the workers that forget.
         theirs = self._registered(model)
+        ours = self._configured.get(model)
         if ours is None:
             return theirs
-        return replace(ours, chat_template=theirs.chat_template, settled_ttl_seconds=theirs.settled_ttl_seconds)
+        template = theirs.chat_template if ours.chat_template is None else ours.chat_template
+        return replace(ours, chat_template=template, settled_ttl_seconds=theirs.settled_ttl_seconds)
 
 
 def cards_of(settings: Settings) -> dict[str, ModelCard]:
