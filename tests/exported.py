@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from worker.explain import Kind, Reason
+from worker.explained import Wait
 from worker.metrics.counters import Counters
 from worker.metrics.families import FAMILIES, Family
 from worker.metrics.samples import Sample
-from worker.metrics.standing import standing_samples
+from worker.metrics.standing import standing_samples, why_samples
 
 _FREE: Final = {"model", "pool", "worker_id", "endpoint_id", "version", "config_digest"}
 """Labels whose values are the configuration's."""
@@ -46,7 +48,9 @@ def series_names(family: Family) -> tuple[str, ...]:
 def exported() -> dict[str, dict[str, frozenset[str] | None]]:
     """Return all of it, from what the code gives for a worker of one model."""
     health = {"state": "ready", "models": json.dumps({"m": {}})}
-    values = _values([*Counters(["m"]).samples(), *standing_samples("w", health)])
+    # A worker cannot say that Redis takes no writes: its look begins with one.
+    waits = [Wait("m", kind, 1) for kind in Kind if Reason(kind).waits and kind is not Kind.NO_WRITES]
+    values = _values([*Counters(["m"]).samples(), *standing_samples("w", health), *why_samples(waits)])
     found: dict[str, dict[str, frozenset[str] | None]] = {name: {} for name in PROCESS}
     for family in FAMILIES:
         for name in series_names(family):

@@ -115,12 +115,12 @@ class Runtime:
         pool = Pool(self._telemetry.link(), self.keys, pool_terms(settings), settings.worker_id)
         enter(self._lease, self._heartbeat, pool, settings.redis_address, lambda: not self._draining)
         process = this_process(settings, self._redis_clock.now())
-        paused = self._heartbeat.paused_models
-        says = paused, self._circuits.states, self.intake.lookout.refusals
+        says = self._heartbeat.paused_models, self._circuits.states, self.intake.lookout.refusals
         vitals = Vitals(settings, process, self._tally, self._gate.states, self._load, *says)
         self._telemetry.health = lambda: vitals.beat().fields
         watch = Watch(self._inference.changed, self._gate.is_open, self._recovery.look_now, self._draw)
-        models = self._recovery.run, watch.run, self._circuits.run, Waits.of(settings, self.keys, self._draw).run
+        waits = Waits.of(settings, self.keys, self._draw, self._telemetry.explained)
+        models = self._recovery.run, watch.run, self._circuits.run, waits.run
         adapting = [] if self._adapting is None else [self._adapting.run]
         claims = self._lease.run, self._doorbell.listen, self._committer.watch, self.intake.run
         parts = (*claims, *models, *adapting, *telling)

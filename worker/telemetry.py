@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from settings.schema import Settings
 from tasks.generate import Clock, Inference
 from worker.clock import RedisClock
+from worker.explained import Explained
 from worker.intake_ports import Committer
 from worker.journals import Journal, Journals
 from worker.keys import Keys
@@ -27,6 +28,8 @@ class Telemetry:
         """Make what is configured; nothing is served or sent yet."""
         self.health: Health = dict
         """Gives the fields of the worker's health key, once it has started."""
+        self.explained = Explained(clock)
+        """Takes what this worker finds of why jobs wait, where that is its turn."""
         self._url = settings.redis_url.get_secret_value()
         self._counters: Counters | None = None
         self._metrics: Metrics | None = None
@@ -35,7 +38,9 @@ class Telemetry:
             self._counters = Counters(settings.supported_models)
             watch = Watch(self.link(), keys, settings.supported_models, settings.pool_name, redis_clock)
             triton = triton_metrics_of(settings, clock.monotonic_ms) if settings.pass_through_triton_metrics else None
-            sources = Sources(settings.worker_id, settings.pool_name, self._counters, watch, triton, self._health)
+            sources = Sources(
+                settings.worker_id, settings.pool_name, self._counters, watch, triton, self._health, self.explained
+            )
             self._metrics = Metrics(settings.metrics_address, sources, min(LOOK_SECONDS, settings.heartbeat_seconds))
 
     def link(self) -> RedisLink:

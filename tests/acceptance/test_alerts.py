@@ -18,7 +18,7 @@ from worker.sandbox.places import free_port
 from worker.sandbox.triton_server import TritonServer
 from worker.sandbox.valkey_server import ValkeyServer
 
-SERVED, FAULTY, MISFIT = "acme/served", "acme/faulty", "acme/misfit"
+SERVED, FAULTY, MISFIT, GONE = "acme/served", "acme/faulty", "acme/misfit", "acme/gone"
 BEHIND = models(
     served="text_generation", faulty="faulty", misfit={"model_name": "text_generation", "input_name": "prompt_text"}
 )
@@ -55,9 +55,17 @@ class Trouble:
             assert self.prometheus.wait_until_fires(alert).items() >= labels.items()
 
 
+def left_a_model(fleet: Fleet) -> None:
+    """Leave a job to a model whose only worker ran and ended, and the look at why it waits to whoever starts next."""
+    last = fleet.start(worker_id="last", **models(gone="text_generation"))
+    assert last.stop() == 0
+    push_jobs(last.client, "left", model=GONE)
+    last.client.delete(KEYS.explained)
+
+
 @pytest.fixture(scope="module")
 def trouble(tmp_path_factory: pytest.TempPathFactory, triton_server: TritonServer) -> Iterator[Trouble]:
-    """Workers that run, and a Prometheus that looked before they did."""
+    """Workers that run, one that has left with a job waiting for it, and a Prometheus that looked before they did."""
     directory = tmp_path_factory.mktemp("alerts")
     ports = [free_port() for _ in range(3)]
     addresses = [f"127.0.0.1:{port}" for port in ports]
@@ -73,6 +81,7 @@ def trouble(tmp_path_factory: pytest.TempPathFactory, triton_server: TritonServe
         try:
             if prometheus is not None:
                 prometheus.wait_until_fires("SpeedInferNoWorker")
+            left_a_model(fleet)
             away = {"runtime_endpoint": f"http://127.0.0.1:{free_port()}", "redis_url": lonely.url}
             short = {"lease_seconds": LEASE, "concurrency": 1, "runtime_endpoint": line.http_url}
             looker = fleet.start(
@@ -135,6 +144,22 @@ def test_a_queue_of_which_nobody_takes_jobs(trouble: Trouble) -> None:
     wait_until(
         lambda: value(scrape(looker), "speedinfer_model_paused", model=MISFIT) == 1, description="the pause is seen"
     )
+
+
+def test_a_model_whose_last_worker_is_gone(trouble: Trouble) -> None:
+    """Another worker tells of it, whose model it never was; the first look of one is soon after its start, the next a minute later."""
+
+    def told(found: Series) -> bool:
+        return value(found, "speedinfer_model_why", model=GONE, kind="no_worker") == 1
+
+    workers = [trouble.looker, trouble.stalled]
+    (teller,) = wait_until(
+        lambda: [worker for worker in workers if told(scrape(worker))][:1],
+        description="a worker tells of the model without one",
+        timeout=90,
+        interval=0.1,
+    )
+    trouble.wait("SpeedInferModelWithoutWorker", teller, told, model=GONE, severity="critical")
 
 
 def test_jobs_that_cannot_be_billed_and_what_is_no_job(trouble: Trouble) -> None:

@@ -27,6 +27,13 @@ OF_ADAPTIVE_POOLS = ["speedinfer_pool_level_slots"]
 
 
 @pytest.fixture
+def _one_waits(valkey: Client) -> None:
+    """A job waits before the worker is there, whose first look at why is soon after its start and the next a minute later."""
+    valkey.hset(KEYS.models, MISFIT, "{}")
+    push_jobs(valkey, "stays", model=MISFIT)
+
+
+@pytest.fixture
 def worker(fleet: Fleet, triton: TritonServer) -> WorkerProcess:
     """A worker of three models, one of which does not fit, that passes Triton's metrics on."""
     config = fleet.configuration(
@@ -88,15 +95,16 @@ def test_a_worker_shows_what_it_did_and_what_waits(worker: WorkerProcess, valkey
     assert queued(valkey, MISFIT) == ["stays"]
 
 
+@pytest.mark.usefixtures("_one_waits")
 def test_a_real_scrape_has_every_family_and_no_other(worker: WorkerProcess) -> None:
     """With the labels that the tests of panels and rules go by; Triton's are labelled by pool."""
 
     def whole() -> str:
         text = page(worker, "/metrics")[1]
-        # Triton's own figures, and what Redis was asked for.
-        return text if "\nnv_" in text and "speedinfer_pool_slots_used{" in text else ""
+        # Triton's own figures, what Redis was asked for, and why a job waits.
+        return text if all(part in text for part in ("\nnv_", "speedinfer_pool_slots_used{", "model_why{")) else ""
 
-    text = wait_until(whole, description="Triton shows its metrics, and Redis what waits")
+    text = wait_until(whole, description="Triton shows its metrics, Redis what waits, and the worker why")
     series = re.findall(r"^([a-z_]+)(?:\{(.*)\})? \S+$", text, re.MULTILINE)
     found: dict[str, set[str]] = {}
     for name, labels in series:

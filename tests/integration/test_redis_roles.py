@@ -9,10 +9,12 @@ from structlog.testing import capture_logs
 
 from tests.acceptance.fleet import KEYS
 from tests.acceptance.gateway import QUEUE, push_jobs
+from tests.fakes import FakeClock
 from tests.guarded import NOBODYS, USERS, Guarded, guarded_valkey
 from tests.integration.command import objects
 from tests.integration.command import run as command
 from tests.jobs import MODEL, job_json
+from worker.explained import Explained
 from worker.waits import Waits
 
 
@@ -64,7 +66,7 @@ def test_a_worker_tells_why_jobs_wait(users: Guarded) -> None:
     push_jobs(users.admin, "waits")
     users.admin.hset(KEYS.models, MODEL, "{}")
     for worker_id in ("first", "second"):
-        waits = Waits(lambda: users.client("worker"), KEYS, worker_id, lambda: 0.5, 0.0)
+        waits = Waits(lambda: users.client("worker"), KEYS, worker_id, lambda: 0.5, Explained(FakeClock()), 0.0)
         with capture_logs() as lines:
             assert 0 < waits.look() <= 60_000
         assert [line["event"] for line in lines] == (["model.waited"] if worker_id == "first" else [])

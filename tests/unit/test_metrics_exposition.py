@@ -4,18 +4,23 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.fakes import FakeClock
 from tests.jobs import MODEL, delivery
+from worker.explain import Kind
+from worker.explained import Explained, Wait
 from worker.metrics.counters import Counters
 from worker.metrics.families import FAMILIES, Family
 from worker.metrics.samples import Exposition, Sample, Spread
 from worker.metrics.server import Page, Pages
-from worker.metrics.service import Health
-from worker.metrics.standing import seen_samples, standing_samples
-from worker.metrics.watch import QueueSeen, Seen
+from worker.metrics.service import Health, Sources
+from worker.metrics.standing import seen_samples, standing_samples, why_samples
+from worker.metrics.watch import QueueSeen, Seen, Watch
 from worker.pool_use import PoolUse
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
@@ -37,6 +42,7 @@ POOL = PoolUse(
     "gpu", slots=3, max_concurrency=8, level=4.5, requests=7, requests_limit=60, tokens=-20.0, tokens_limit=600
 )
 SEEN = Seen({MODEL: QueueSeen(5, 1500, is_paused=True)}, POOL, waiting=2, settlements=9, dead_letters=1)
+WAITS = [Wait(MODEL, Kind.SLOTS, 3), Wait("acme/gone", Kind.NO_WORKER, 5)]
 
 
 def scraped(samples: Iterable[Sample]) -> dict[str, float]:
@@ -123,6 +129,24 @@ def test_what_was_seen_in_redis_is_shown() -> None:
     }
 
 
+@pytest.mark.parametrize(("seen", "shown"), [(SEEN, 2), (None, 0)], ids=["answers", "away"])
+def test_why_jobs_wait_is_shown_while_redis_answers(seen: Seen | None, shown: int) -> None:
+    """What was found before an outage may be over, as with all that is seen in Redis."""
+    explained, watch = Explained(FakeClock()), cast("Watch", SimpleNamespace(last=seen))
+    explained.found(WAITS)
+    sources = Sources("w-1", "gpu", Counters([]), watch, None, dict, explained)
+    names = [sample.family.name for sample in sources.samples(has_triton=False)]
+    assert names.count("speedinfer_model_why") == shown
+
+
+def test_jobs_that_wait_are_shown_by_why() -> None:
+    """Of models that this worker does not serve, too."""
+    assert scraped(why_samples(WAITS)) == {
+        f'speedinfer_model_why{{kind="slots",model="{MODEL}"}}': 3,
+        'speedinfer_model_why{kind="no_worker",model="acme/gone"}': 5,
+    }
+
+
 def test_limits_that_are_off_are_not_shown() -> None:
     """Neither is the use of what is not limited."""
     seen = Seen({}, PoolUse("gpu", slots=1, max_concurrency=8, requests=7), waiting=0, settlements=0, dead_letters=0)
@@ -143,6 +167,7 @@ def test_every_family_is_exported_with_its_labels() -> None:
         *counters.samples(),
         *standing_samples("triton-01", HEALTH),
         *seen_samples("gpu", SEEN),
+        *why_samples(WAITS),
         Sample(triton, ("gpu",), 1),
     ]
     assert {sample.family for sample in samples} == set(FAMILIES)

@@ -1,7 +1,7 @@
 """Every metric family a worker exports: name, type, labels, meaning. docs/metrics.md shows the same, and a test holds both together.
 
 Names have their units in them. Labels are bounded by the configuration and the contract, whatever jobs contain: ``model`` is one
-of `supported_models`, ``code`` one of the contract's, and nothing that a customer writes becomes a label.
+of `supported_models`, in WHY of those of the whole fleet, ``code`` one of the contract's, and nothing that a customer writes becomes a label.
 """
 
 from dataclasses import dataclass
@@ -167,6 +167,12 @@ OLDEST_JOB_SECONDS: Final = Family(
 )
 MODEL_PAUSED: Final = Family(
     "speedinfer_model_paused", "gauge", "1 if an operator paused the model, else 0.", ("model",)
+)
+WHY: Final = Family(
+    "speedinfer_model_why",
+    "gauge",
+    "Jobs in the queue of a model whose jobs wait, by kind of reason; of all models, from the worker that looked last.",
+    ("model", "kind"),
 )
 WAITING_JOBS: Final = Family("speedinfer_waiting_jobs", "gauge", "Jobs of all models that wait for a retry.")
 SETTLEMENTS: Final = Family(

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import gevent
 import structlog
 
+from worker.explained import Explained
 from worker.metrics import families
 from worker.metrics.counters import Counters
 from worker.metrics.samples import Exposition, Sample
 from worker.metrics.server import MetricsServer, Pages
-from worker.metrics.standing import CONSUMING, seen_samples, standing_samples
+from worker.metrics.standing import CONSUMING, seen_samples, standing_samples, why_samples
 from worker.metrics.triton import TritonMetrics
 from worker.metrics.watch import Watch
 
@@ -30,12 +31,16 @@ class Sources:
     watch: Watch
     triton: TritonMetrics | None
     health: Health
+    explained: Explained
 
     def samples(self, *, has_triton: bool) -> Iterator[Sample]:
         """Return all samples of the worker's own families as they are now."""
         yield from self.counters.samples()
         yield from standing_samples(self.worker_id, self.health())
-        yield from seen_samples(self.pool, self.watch.last)
+        seen = self.watch.last
+        yield from seen_samples(self.pool, seen)
+        if seen is not None:
+            yield from why_samples(self.explained.waits())
         if self.triton is not None:
             yield Sample(families.TRITON_METRICS_UP, (self.pool,), int(has_triton))
 

@@ -1,10 +1,11 @@
 """How the worker and its models stand, as samples: the same words that its health key shows. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from worker.exchange import Limit
+from worker.explained import Wait
 from worker.gate import Standing
 from worker.health import WorkerState
 from worker.metrics import families
@@ -52,6 +53,12 @@ def seen_samples(pool: str, seen: Seen | None) -> Iterator[Sample]:
     yield Sample(families.SETTLEMENTS, (), seen.settlements)
     yield Sample(families.DEAD_LETTER_ENTRIES, (), seen.dead_letters)
     yield from _pool_samples(pool, seen.pool)
+
+
+def why_samples(waits: Iterable[Wait]) -> Iterator[Sample]:
+    """Return how many jobs wait of each model and why; there are hundreds of models, so nothing of those whose jobs do not."""
+    for wait in waits:
+        yield Sample(families.WHY, (wait.model, wait.kind), wait.queued)
 
 
 def _pool_samples(name: str, pool: PoolUse) -> Iterator[Sample]:
