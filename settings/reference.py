@@ -75,8 +75,8 @@ in Kubernetes, `enableServiceLinks: false` keeps it from making such variables o
 
 A worker with a wrong configuration does not start and connects to nothing; it says all that is wrong, one line each with
 file or variable, field, value and reason, and exits with 2. Refused are unknown fields, values of another type (`"4"` for
-4, `true` for 1), keys given twice, and `"stream": true` wherever it stands. Values of `runtime_headers` and what may be a
-password are never shown.
+4, `true` for 1), keys given twice, and `"stream": true` or `"streaming": true` wherever it stands. Values of
+`runtime_headers` and what may be a password are never shown.
 """
 
 

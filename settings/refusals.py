@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from settings.fields import Location, Refusal
 
+STREAMS = frozenset({"stream", "streaming"})
+"""What models call the input that makes them stream, and clients the parameter, in lower case."""
 STREAMING = "streaming is not supported: results are settled whole, with their usage"
 
 
@@ -15,7 +17,7 @@ def refusals_in(tree: Mapping[object, object]) -> list[Refusal]:
 def _streams(value: object, at: Location) -> Iterator[Refusal]:
     if isinstance(value, Mapping):
         for key, each in value.items():
-            if str(key).lower() == "stream" and _is_true(each):
+            if str(key).lower() in STREAMS and _is_true(each):
                 yield Refusal((*at, str(key)), each, STREAMING)
             else:
                 yield from _streams(each, (*at, str(key)))

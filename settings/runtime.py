@@ -26,6 +26,7 @@ from settings.fields import (
     refuse_if_above,
 )
 from settings.presets import PresetName, expanded
+from settings.refusals import STREAMS
 from settings.tensors import TensorRules
 
 Constant = bool | int | float | str | tuple["Constant", ...]
@@ -42,7 +43,7 @@ def _constant(value: object) -> Constant:
 
 
 def _not_stream(name: str) -> str:
-    if name.lower() == "stream":
+    if name.lower() in STREAMS:
         raise PydanticCustomError("refused", "streaming is not supported: no job may ask for it")
     return name
 
@@ -56,6 +57,7 @@ def _compiled(source: str) -> str:
 
 
 OptionName = Annotated[ParameterName, AfterValidator(_not_stream)]
+OptionTensor = Annotated[TensorName, AfterValidator(_not_stream)]
 OptionType = Literal[
     "BOOL", "BYTES", "INT32", "INT64", "UINT32", "UINT64", "FP32", "FP64",
     "BOOL[]", "BYTES[]", "INT32[]", "INT64[]", "UINT32[]", "UINT64[]", "FP32[]", "FP64[]",
@@ -99,7 +101,7 @@ class RuntimeConfig(Section):
     ] = Field(default={}, validate_default=True)
     """Inputs sent with every request: true or false, number, text, or a list of these."""
     options: Annotated[
-        FrozenMapping[OptionName, TensorName],
+        FrozenMapping[OptionName, OptionTensor],
         Shown(kind="mapping of parameter name to tensor name"),
     ] = Field(default={}, validate_default=True)
     """Which entry of a job's `parameters` goes into which input. One that is not listed is refused, unless

@@ -198,6 +198,13 @@ STREAMING = [
     ("models acme/model-1 constants stream", True),
     ("gpu_pool stream", True),
     ("unknown deeply stream", True),
+    ("streaming", True),
+    ("Streaming", True),
+    ("runtime_config streaming", True),
+    ("runtime_config constants streaming", True),
+    ("runtime_config constants streaming", [[True]]),
+    ("runtime_config constants streaming", 1),
+    ("models acme/model-1 constants streaming", "true"),
 ]
 
 
@@ -208,16 +215,31 @@ def test_streaming_is_refused_wherever_it_stands(field: str, value: object) -> N
     assert reasons[field.replace(" ", ".")].startswith("streaming is not supported")
 
 
-def test_no_job_may_ask_for_streaming_by_a_parameter() -> None:
-    """A tensor cannot be mapped to a job's parameter `stream`."""
-    problems = problems_of(with_("runtime_config options stream", "streaming"))
-    assert any("streaming is not supported: no job may ask for it" in reason for _, _, reason in problems)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("runtime_config options stream", "x"),
+        ("runtime_config options streaming", "x"),
+        ("runtime_config options live", "stream"),
+        ("runtime_config options live", "streaming"),
+        ("models acme/model-1 options live", "Streaming"),
+        (
+            "runtime_config",
+            {"model_name": "m", "options_json_input": "j", "options_json_parameters": {"streaming": "BOOL"}},
+        ),
+    ],
+)
+def test_no_job_may_ask_for_streaming_by_a_parameter(field: str, value: object) -> None:
+    """No parameter is called so, and none goes into an input that is."""
+    problems = problems_of(with_(field, value))
+    assert any("streaming is not supported: no job may ask for it" in reason for _, _, reason in problems), problems
 
 
-def test_a_model_may_be_told_not_to_stream() -> None:
-    """A constant `stream` that is false is what some models require."""
-    runtime = settings_from(with_("runtime_config constants stream", value=False)).runtime_config
-    assert runtime.constants == {"stream": False}
+@pytest.mark.parametrize("name", ["stream", "streaming"])
+def test_a_model_may_be_told_not_to_stream(name: str) -> None:
+    """A constant of that name that is false is what some models require."""
+    runtime = settings_from(with_(f"runtime_config constants {name}", value=False)).runtime_config
+    assert runtime.constants == {name: False}
 
 
 def test_defaults_may_be_written() -> None:

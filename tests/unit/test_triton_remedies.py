@@ -51,11 +51,55 @@ def test_a_name_or_value_that_does_not_fit_comes_with_one_that_does(
 def test_a_model_without_counts_is_told_plainly() -> None:
     """No configuration helps: nothing could be settled."""
     outputs = [each for each in OUTPUTS if each[0] not in COUNTS]
-    found = remedies(described(outputs=outputs))
-    assert set(found) == {f"{name}_output_name" for name in COUNTS}
-    assert set(found.values()) == {
-        "the model has no integer output: without both token counts no job of it can be settled"
+    assert remedies(described(outputs=outputs)) == uncounted()
+
+
+def uncounted() -> dict[str, str]:
+    """What is said, by field, of a model that reports neither count."""
+    return {
+        f"{side}_tokens_output_name": (
+            f"the model reports no token count of the {side} that can be told by its name: "
+            "without one its jobs cannot be billed (runtime_usage_unavailable)"
+        )
+        for side in ("prompt", "completion")
     }
+
+
+OF_SOMETHING_ELSE = ("kv_cache_reused_block", "total_draft_tokens", "sequence_index", "arrival_time_ns")
+
+
+def with_counts(*names: str) -> Any:
+    """A model of these integer outputs in the place of its counts."""
+    others = [each for each in OUTPUTS if each[0] not in COUNTS]
+    return described(outputs=[*others, *((name, "TYPE_INT32", [1]) for name in names)])
+
+
+def test_nobody_is_told_to_bill_by_what_is_no_token_count() -> None:
+    """Whatever integers the model reports beside; what is called like a count is offered for that count alone."""
+    assert remedies(with_counts(*OF_SOMETHING_ELSE)) == uncounted()
+    found = remedies(with_counts(*OF_SOMETHING_ELSE, "n_in"))
+    assert found == {**uncounted(), "prompt_tokens_output_name": "set prompt_tokens_output_name to n_in"}
+    found = remedies(with_counts("input_tokens", "n_in", "n_out"))
+    assert found["completion_tokens_output_name"] == "set completion_tokens_output_name to n_out"
+
+
+def test_a_count_of_another_datatype_is_not_replaced_by_the_other_one() -> None:
+    """A prompt is not billed by its completion's tokens."""
+    outputs = [(n, "TYPE_FP32" if n == "prompt_tokens" else t, d) for n, t, d in OUTPUTS]
+    (doubt,) = doubted(described(outputs=outputs))
+    assert doubt.remedy.startswith("let the model return it as an integer")
+
+
+@pytest.mark.parametrize("name", OF_SOMETHING_ELSE)
+@pytest.mark.parametrize("side", ["prompt", "completion"])
+def test_a_count_that_is_called_like_something_else_is_doubted(side: str, name: str) -> None:
+    """It fits, and every bill would be wrong."""
+    field = f"{side}_tokens_output_name"
+    (doubt,) = doubted(with_counts(*COUNTS, name), **{field: name})
+    assert (doubt.field, doubt.configured, doubt.remedy) == (field, name, f"set {field} to {side}_tokens")
+    other = next(each for each in OF_SOMETHING_ELSE if each != name)
+    both = doubted(with_counts(name, other), **dict(zip(uncounted(), (name, other), strict=True)))
+    assert {each.field: each.remedy for each in both} == uncounted()
 
 
 @pytest.mark.parametrize(
@@ -74,6 +118,33 @@ def test_a_required_input_comes_with_its_likely_value(name: str, datatype: str, 
     """Where the name says what it must be for a job to be settled."""
     model = described(inputs=[*INPUTS, (name, datatype, [1], False)])
     assert remedies(model) == {f"constants.{name}": f'add "{name}": {value} to constants'}
+
+
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"input_name": "prompt"}, "set input_name to one of text_input, stop, sampling"),
+        ({"input_name": "text"}, "set input_name to text_input"),
+        ({"max_tokens_input_name": "max_new_tokens"}, "set max_tokens_input_name to max_tokens"),
+        ({"max_tokens_input_name": "temperature"}, "set max_tokens_input_name to one of max_tokens, seed, pair"),
+        ({"options_json_input": "sampling_parameters"}, "set options_json_input to sampling"),
+    ],
+)
+def test_an_input_that_one_remedy_names_is_no_constant_of_another(fields: dict[str, Any], remedy: str) -> None:
+    """Both could not be done; what else is missing is still said."""
+    required = [(n, t, d, False if n == "sampling" and "options_json_input" in fields else o) for n, t, d, o in INPUTS]
+    model = described(inputs=[*required, ("stream", "TYPE_BOOL", [1], False)])
+    (field,) = fields
+    assert remedies(model, **fields) == {field: remedy, "constants.stream": 'add "stream": false to constants'}
+
+
+def test_an_input_that_is_to_be_a_constant_is_offered_for_nothing_else() -> None:
+    """The number of beams is no limit of tokens."""
+    model = described(inputs=[INPUTS[0], ("beam_width", "TYPE_INT32", [1], False), ("len", "TYPE_INT32", [1], False)])
+    assert remedies(model, max_tokens_input_name="zzz") == {
+        "max_tokens_input_name": "set max_tokens_input_name to len",
+        "constants.beam_width": 'add "beam_width": 1 to constants',
+    }
 
 
 def test_a_model_that_takes_no_limit_is_told_plainly() -> None:

@@ -139,6 +139,29 @@ def test_a_model_of_no_text_takes_tensors() -> None:
     assert found.fields == {"model_name": "lab", "kind": "tensors"}
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "words"),
+    [
+        ([("image", FP32)], [("scores", FP32)], "it takes no text and it gives no text"),
+        ([("audio", FP32)], [("text", STRING)], "it takes no text"),
+        ([("a", STRING), ("b", STRING)], [("text", STRING)], "the prompt could not be told from the other inputs"),
+        ([("prompt", STRING)], [("a", STRING), ("b", STRING)], "the text could not be told from the other outputs"),
+        (
+            [("INPUT_0", STRING), ("INPUT_1", "TYPE_UINT32"), ("INPUT_2", STRING), ("INPUT_3", STRING)],
+            [("OUTPUT_0", STRING)],
+            "the prompt could not be told from the other inputs: none is called like a limit of tokens, and no output like a count",
+        ),
+    ],
+)
+def test_a_text_that_cannot_be_told_is_not_called_missing(
+    inputs: list[tuple[str, str]], outputs: list[tuple[str, str]], words: str
+) -> None:
+    """Whoever knows which tensor it is can name it; where there is none at all, that is said."""
+    found = of(inputs, outputs)
+    assert found.fields == {"model_name": "lab", "kind": "tensors"}
+    assert found.notes == (f"{words}, so its jobs carry tensors",)
+
+
 def test_words_are_found_however_they_are_written() -> None:
     """Underscores, hyphens, capitals and digits part them."""
     assert words_of("numInputTokens") == words_of("num_input_tokens") == words_of("NUM-INPUT-TOKENS2")

@@ -19,7 +19,8 @@ from worker.triton.model_contract import (
     TensorPlan,
 )
 from worker.triton.outputs import INTEGER_DATATYPES, OutputNames
-from worker.triton.remedies import add_constant, name_another, name_another_count, name_another_limit, rename
+from worker.triton.remedies import name_another, name_another_count, name_another_limit, rename
+from worker.triton.unfilled import unfilled
 from worker.triton.values import DATATYPES, INTEGER_RANGES, DoesNotFit
 
 _BYTES: Final = frozenset({"BYTES"})
@@ -63,7 +64,7 @@ class _Comparing:
             for parameter, name in config.options.items()
         }
         options_json = self._input("options_json_input", config.options_json_input, _BYTES)
-        self._inputs_without_a_source()
+        self.found.extend(unfilled(config, self.model, self.found))
         self._outputs()
         self.found.extend(doubts(config, self.model))
         if prompt is None:
@@ -174,16 +175,6 @@ class _Comparing:
             return None
         self._note(name, value, tensor, self._not_in_json(tensor))
         return fitted
-
-    def _inputs_without_a_source(self) -> None:
-        if not self.model.complete:
-            return
-        config = self.config
-        filled = {config.input_name, config.max_tokens_input_name, config.options_json_input, *config.constants}
-        for tensor in self.model.inputs:
-            if not tensor.optional and tensor.name not in filled:
-                reason = "is missing: the model requires this input"
-                self._note(f"constants.{tensor.name}", _NOTHING, tensor, reason, partial(add_constant, tensor))
 
     def _outputs(self) -> None:
         config = self.config

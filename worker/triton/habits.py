@@ -1,11 +1,14 @@
-"""Inputs that models are known to have, and what happens to a job where nothing fills them: doubts, not mismatches."""
+"""What goes wrong with jobs though all fits: inputs that nothing fills, counts of something else. Doubts, not mismatches."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from settings.runtime import RuntimeConfig
-from worker.triton.description import ModelDescription
+from worker.triton.description import ModelDescription, named
 from worker.triton.model_contract import Comparison
+from worker.triton.outputs import INTEGER_DATATYPES
+from worker.triton.remedies import name_another_count
+from worker.triton.roles import OF_SOMETHING_ELSE, words_of
 
 _PROMPT_IN_THE_TEXT: Final = "is not set: the text may begin with the prompt, and the completion's count include it"
 _NOT_COUNTED: Final = "is not set: the model reports the count only when it is asked to"
@@ -30,3 +33,14 @@ def doubts(config: RuntimeConfig, model: ModelDescription) -> Iterator[Compariso
             field = f"options.{mapped[tensor.name]}"
             reason = "lets a job ask for several texts, and then it has none"
             yield Comparison(field, tensor.name, str(tensor), reason, is_doubt=True, remedy="take it away")
+    yield from _counts_of_something_else(config, model)
+
+
+def _counts_of_something_else(config: RuntimeConfig, model: ModelDescription) -> Iterator[Comparison]:
+    for field in ("prompt_tokens_output_name", "completion_tokens_output_name"):
+        name = getattr(config, field)
+        tensor = named(model.outputs, name)
+        if tensor is not None and words_of(name) & OF_SOMETHING_ELSE:
+            reason = "is called like something else than a token count, and jobs would be billed by it"
+            remedy = name_another_count(field, name, model.outputs, INTEGER_DATATYPES)
+            yield Comparison(field, name, str(tensor), reason, is_doubt=True, remedy=remedy)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from settings.refusals import STREAMS
 from tasks.errors import InvalidJob, StreamingNotSupported
 from tasks.job import GenerateJob
 from worker.triton.codec import TensorValue
@@ -52,7 +53,7 @@ class JobInputs(Generic[Part]):
 
     def _as_json(self, parameters: dict[str, object], max_tokens: int) -> bytes:
         for name, value in parameters.items():
-            if name.lower() == "stream":
+            if name.lower() in STREAMS:
                 raise StreamingNotSupported
             if name == "max_tokens":
                 raise InvalidJob("max_tokens is no parameter")

@@ -3,28 +3,54 @@
 import difflib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import Final
 
 from worker.triton.description import TensorDescription
+from worker.triton.roles import COMPLETION_TOKENS, PROMPT_TOKENS
 
-_MOST_NAMED = 8
+_MOST_NAMED: Final = 8
+_COUNTS: Final = {
+    "prompt_tokens_output_name": ("prompt", PROMPT_TOKENS),
+    "completion_tokens_output_name": ("completion", COMPLETION_TOKENS),
+}
 
 
 def name_another(field: str, wanted: str, tensors: Sequence[TensorDescription], datatypes: AbstractSet[str]) -> str:
     """Return what to do about a field whose tensor is not there, or not of these datatypes; "" where nothing fits."""
-    fitting = [tensor.name for tensor in tensors if tensor.datatype in datatypes and tensor.name != wanted]
-    if not fitting:
+    offered = others_for(wanted, tensors, datatypes)
+    if not offered:
         return ""
-    near = difflib.get_close_matches(wanted, fitting, n=1, cutoff=0.5)
-    if near or len(fitting) == 1:
-        return f"set {field} to {(near or fitting)[0]}"
-    others = ", …" if len(fitting) > _MOST_NAMED else ""
-    return f"set {field} to one of {', '.join(fitting[:_MOST_NAMED])}{others}"
+    if len(offered) == 1:
+        return f"set {field} to {offered[0]}"
+    more = ", …" if len(offered) > _MOST_NAMED else ""
+    return f"set {field} to one of {', '.join(offered[:_MOST_NAMED])}{more}"
+
+
+def others_for(wanted: str, tensors: Sequence[TensorDescription], datatypes: AbstractSet[str]) -> list[str]:
+    """Return which tensors may be meant instead: the one of the nearest name, or else all of these datatypes.
+
+    None is an input whose name says that a constant goes there.
+    """
+    usable = [tensor for tensor in tensors if tensor.datatype in datatypes and likely_constant(tensor) is None]
+    fitting = [tensor.name for tensor in usable if tensor.name != wanted]
+    return difflib.get_close_matches(wanted, fitting, n=1, cutoff=0.5) or fitting
 
 
 def name_another_count(field: str, wanted: str, tensors: Sequence[TensorDescription], kind: AbstractSet[str]) -> str:
-    """Return what to do about a count that the model does not report under that name."""
-    said = name_another(field, wanted, tensors, kind)
-    return said or "the model has no integer output: without both token counts no job of it can be settled"
+    """Return what to do about a count that the model does not report under that name.
+
+    Only what is called like that very count is offered: a bill by another number is worse than none.
+    """
+    counted, like = _COUNTS[field]
+    alike = [tensor for tensor in tensors if like.fits(tensor.name)]
+    if said := name_another(field, wanted, alike, kind):
+        return said
+    if any(tensor.name == wanted and tensor.datatype not in kind for tensor in alike):
+        return "let the model return it as an integer: otherwise its jobs cannot be billed (runtime_usage_unavailable)"
+    return (
+        f"the model reports no token count of the {counted} that can be told by its name: without one its jobs cannot be "
+        "billed (runtime_usage_unavailable)"
+    )
 
 
 def name_another_limit(field: str, wanted: str, tensors: Sequence[TensorDescription], kind: AbstractSet[str]) -> str:

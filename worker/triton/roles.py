@@ -35,6 +35,10 @@ class Likeness:
         alike = [(len(words_of(tensor.name)), tensor) for tensor in tensors if self._is_like(words_of(tensor.name))]
         return min(alike, key=lambda each: each[0])[1] if alike else None
 
+    def fits(self, name: str) -> bool:
+        """Tell whether a tensor of this name may be it."""
+        return name.lower() in self.names or self._is_like(words_of(name))
+
     def _is_like(self, words: AbstractSet[str]) -> bool:
         return bool(words & self.words) and not words & self.never and (not self.besides or bool(words & self.besides))
 
@@ -48,7 +52,10 @@ def words_of(name: str) -> frozenset[str]:
 _COUNTED: Final = frozenset({"token", "tokens", "num", "n", "count", "counts", "len", "length", "usage"})
 _OF_THE_PROMPT: Final = frozenset({"prompt", "input", "in", "context"})
 _OF_THE_COMPLETION: Final = frozenset({"completion", "output", "out", "generated", "generation", "response", "new"})
-_OF_SOMETHING_ELSE: Final = frozenset({"cached", "cache", "draft", "accepted", "index", "ids", "id", "block", "blocks"})
+OF_SOMETHING_ELSE: Final = frozenset(
+    {"cached", "cache", "draft", "accepted", "index", "ids", "id", "block", "blocks", "sequence", "time"}
+)
+"""Words of what models report beside the counts that a job is billed by."""
 
 PROMPT: Final = Likeness(
     ("text_input", "prompt", "input_text", "text", "query", "question", "input", "inputs"),
@@ -63,13 +70,13 @@ TEXT: Final = Likeness(
 PROMPT_TOKENS: Final = Likeness(
     ("prompt_tokens", "num_input_tokens", "input_tokens", "num_prompt_tokens"),
     _OF_THE_PROMPT,
-    _OF_THE_COMPLETION | _OF_SOMETHING_ELSE,
+    _OF_THE_COMPLETION | OF_SOMETHING_ELSE,
     _COUNTED,
 )
 COMPLETION_TOKENS: Final = Likeness(
     ("completion_tokens", "num_output_tokens", "output_tokens", "num_completion_tokens", "generated_tokens"),
     _OF_THE_COMPLETION,
-    _OF_THE_PROMPT | _OF_SOMETHING_ELSE,
+    _OF_THE_PROMPT | OF_SOMETHING_ELSE,
     _COUNTED,
 )
 FINISH_REASON: Final = Likeness(("finish_reason",), frozenset({"finish"}))

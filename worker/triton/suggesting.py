@@ -35,7 +35,7 @@ def suggest(model: ModelDescription) -> Suggestion:
     """Return the shortest configuration that fits: a preset, the defaults, what the tensors' names tell, or tensor jobs."""
     roles = Roles.in_model(model)
     if _is_no_text_model(model, roles):
-        return _for_tensors(model)
+        return _for_tensors(model, roles)
     return _preset(model) or _by_names(model, roles)
 
 
@@ -133,11 +133,25 @@ def _refused(fields: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _for_tensors(model: ModelDescription) -> Suggestion:
+def _for_tensors(model: ModelDescription, roles: Roles) -> Suggestion:
     fields = {"model_name": model.name, "kind": "tensors"}
     report = compare_tensors(model.name, RuntimeConfig.model_validate(fields), model)
     missing = tuple(f"{each.field} {each.reason}" for each in report.mismatches)
-    return Suggestion(fields, ("it takes or gives no text, so its jobs carry tensors",), missing)
+    return Suggestion(fields, (f"{_why_tensors(model, roles)}, so its jobs carry tensors",), missing)
+
+
+def _why_tensors(model: ModelDescription, roles: Roles) -> str:
+    """Say whether there is no text or only none that could be told: the second can be mended by hand."""
+    why = []
+    if roles.prompt is None:
+        takes_text = any(tensor.datatype == "BYTES" for tensor in model.inputs)
+        why.append("the prompt could not be told from the other inputs" if takes_text else "it takes no text")
+    if roles.text is None:
+        gives_text = any(tensor.datatype == "BYTES" for tensor in model.outputs)
+        why.append("the text could not be told from the other outputs" if gives_text else "it gives no text")
+    if not why:
+        return "the prompt could not be told from the other inputs: none is called like a limit of tokens, and no output like a count"
+    return " and ".join(why)
 
 
 def _report(model: ModelDescription, fields: Mapping[str, Any]) -> ContractReport:
