@@ -129,8 +129,9 @@ class WorkerProcess:
 
     def events(self, *names: str) -> list[dict[str, Any]]:
         """The log lines so far that are events, or those with these names."""
-        lines = (line for line in self.log.read_text().splitlines() if line.startswith("{"))
-        events = [json.loads(line) for line in lines]
+        # A line is written in one call, but it may be read half way.
+        lines = self.log.read_text(errors="replace").split("\n")[:-1]
+        events = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in events if not names or event["event"] in names]
 
     def wait_for_event(self, name: str, count: int = 1) -> dict[str, Any]:
@@ -242,7 +243,7 @@ class Fleet:
         return (worker.log for worker in self.workers)
 
 
-def run(*command: str, environment: Mapping[str, str] | None = None, timeout: float = 30.0) -> "Ended":
+def run(*command: str, environment: Mapping[str, str] | None = None, timeout: float = 60.0) -> "Ended":
     """Run a command of the virtual environment to its end."""
     ended = subprocess.run(
         [str(BIN / command[0]), *command[1:]],

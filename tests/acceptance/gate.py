@@ -6,7 +6,7 @@ from tests.witness import Served
 
 
 class Gate:
-    """A folder that the model ``text_generation`` looks into before it answers what is held there."""
+    """A folder that the models ``text_generation`` and ``tensor_echo`` look into before they answer what is held there."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -14,7 +14,12 @@ class Gate:
 
     def prompt(self, text: str = "work") -> str:
         """A prompt whose answer is held."""
-        return f"held={self._folder} {text}"
+        return f"{self.fault} {text}"
+
+    @property
+    def fault(self) -> str:
+        """What a tensor job has as its parameter ``fault`` for the same."""
+        return f"held={self._folder}"
 
     def answer(self, *served: Served) -> None:
         """Let these be answered: no other inference of the same jobs."""

@@ -1,5 +1,6 @@
 """Nothing that a customer or an operator would call secret appears in a log line, an error message or a health key."""
 
+import itertools
 import json
 import uuid
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.acceptance.delivery import wait_for_health
 from tests.acceptance.fleet import KEYS, Client, Fleet, WorkerProcess, models, run
 from tests.acceptance.gateway import push, push_jobs, send_task, stock_producer, wait_for_results
 from tests.garbage import GARBAGE, WRONG_JOBS
@@ -109,7 +111,7 @@ def test_no_prompt_text_or_secret_is_in_a_log_line_an_error_message_or_a_health_
             push(valkey, wrong.raw.replace(b"Hello", CANARY.encode()), queue=KEYS.jobs("acme/canary"))
         wait_for_results(valkey, *(wrong.job_id for wrong in WRONG_JOBS))
     worker.wait_for_beats(2)
-    health = json.dumps(worker.health())
+    health = json.dumps(wait_for_health(worker))
     assert worker.stop() == 0
 
     log = worker.log.read_text()
@@ -134,17 +136,20 @@ def test_what_a_misbehaving_server_says_is_in_no_log_line(fleet: Fleet, valkey: 
         b"HTTP/1.1 200 " + CANARY.encode() + b"\r\nContent-Length: x" + CANARY.encode() + b"\r\n\r\n",
         CANARY.encode() + b"\r\n\r\n",
     ]
-    with MisbehavingServer() as server:
+    turns = itertools.count()
+    given: set[bytes] = set()
 
-        def behave(peer: Peer, _: Received) -> None:
-            peer.send(said[len(server.inferences) % len(said)])
+    def behave(peer: Peer, _: Received) -> None:
+        answer = said[next(turns) % len(said)]
+        peer.send(answer)
+        given.add(answer)
 
-        server.behaviour = behave
+    with MisbehavingServer(behave) as server:
         worker = fleet.start(runtime_endpoint=server.url, log_level="debug", until=())
         push_jobs(valkey, *(f"j-{n}" for n in range(6)), prompt=CANARY)
-        wait_until(lambda: len(server.inferences) >= 6, description="each of the answers was given")
+        wait_until(lambda: given == set(said), description="each of the answers was given")
         worker.wait_for_beats(2)
-        health = json.dumps(worker.health())
+        health = json.dumps(wait_for_health(worker))
         worker.stop()
 
     assert found_in(worker.log.read_text()) == []

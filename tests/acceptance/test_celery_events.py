@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,6 +91,11 @@ class Flower:
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
 
+    def answered_post(self, path: str) -> tuple[int, str] | None:
+        """The same of what asks the worker, None where that did not answer within the second that Flower gives it."""
+        status, said = self.post(path)
+        return None if "Unknown reason" in said else (status, said)
+
 
 @pytest.fixture
 def flower(tmp_path: Path, config: Path) -> Iterator[Flower]:
@@ -118,6 +124,7 @@ def test_flower_shows_workers_and_runs_and_ends_nothing(
     """What it can show it shows; its buttons are refused, and the worker works on."""
     worker = fleet.start(config=json.loads(config.read_text()))
     wait_until(lambda: flower.get("/api/workers?refresh=1"), description="Flower sees the worker")
+    wait_until(lambda: flower.get("/api/workers?status=1"), description="Flower hears events")
     push_jobs(valkey, "shown", prompt=SECRET)
     push(valkey, b"no job")
     result_of(valkey, "shown")
@@ -127,15 +134,22 @@ def test_flower_shows_workers_and_runs_and_ends_nothing(
         ("SUCCESS", None),
     ]
     assert tasks["shown"]["name"] == "speedinfer.generate"
-    assert SECRET not in json.dumps([tasks, flower.get("/api/workers?refresh=1")])
+    refreshed = "/api/workers?refresh=1"
+    workers: Any = wait_until(lambda: flower.get(refreshed), description="Flower sees the worker again")
+    assert SECRET not in json.dumps([tasks, workers])
 
-    (name,) = flower.get("/api/workers")
+    (name,) = workers
     for path in ("pool/restart/{}", "pool/shrink/{}", "queue/cancel-consumer/{}?queue=x"):
-        status, said = flower.post(f"/api/worker/{path.format(name)}")
+        post = partial(flower.answered_post, f"/api/worker/{path.format(name)}")
+        status, said = wait_until(post, description=f"the worker answers {path}") or (0, "")
         assert (status, "refused: " in said) == (403, True), (path, said)
     for path in (f"/api/worker/shutdown/{name}", "/api/task/revoke/shown?terminate=true"):
         flower.post(path)  # It asks for no answer.
-    worker.wait_for_event("remote_control.was_refused", 5)
+    buttons = {"pool_restart", "pool_shrink", "cancel_consumer", "shutdown", "revoke"}
+    wait_until(
+        lambda: {event["command"] for event in worker.events("remote_control.was_refused")} >= buttons,
+        description="the worker has refused all of it",
+    )
     push_jobs(valkey, "afterwards")
     assert codes([result_of(valkey, "afterwards")]) == [None]
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Self
 
 import redis
@@ -21,8 +22,10 @@ def echo(job: GenerateJob) -> Mapping[str, Any]:
 class QuickWorker:
     """A context manager; ``jobs`` are those that it has taken, in their order."""
 
-    def __init__(self, url: str, *models: str, answer: Answer = echo) -> None:
+    def __init__(self, url: str, *models: str, answer: Answer = echo, most: float = inf) -> None:
+        """Take ``most`` jobs at most; the rest stays in its queue."""
         self.jobs: list[GenerateJob] = []
+        self._most = most
         self._queues = [KEYS.jobs(model) for model in models or ("acme/model-1",)]
         self._answer = answer
         self._client = redis.Redis.from_url(url)
@@ -44,7 +47,7 @@ class QuickWorker:
         return [job.prompt for job in self.jobs]
 
     def _work(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and len(self.jobs) < self._most:
             taken: Any = self._client.brpop(self._queues, timeout=0.05)
             if taken is None:
                 continue

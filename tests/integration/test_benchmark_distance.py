@@ -53,17 +53,18 @@ def test_a_round_trip_takes_as_much_longer(far: redis.Redis) -> None:
 def test_what_is_on_its_way_holds_nothing_else_up(link: SlowLink) -> None:
     """Ten clients at once are each as far away as one is alone."""
     clients = [redis_client(link.url) for _ in range(10)]
-    threads = [threading.Thread(target=client.ping) for client in clients]
     for client in clients:
         client.ping()
 
     def ping_all() -> None:
+        threads = [threading.Thread(target=client.ping) for client in clients]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    assert MS <= took_ms(ping_all) < 5 * MS
+    # One after the other they never take less than ten times as long; what a busy machine adds is not in all of the times.
+    assert MS <= min(took_ms(ping_all) for _ in range(10)) < 5 * MS
     for client in clients:
         client.close()
 

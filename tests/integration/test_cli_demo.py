@@ -80,6 +80,13 @@ def shared_memory_of(processes: list[psutil.Process]) -> set[str]:
     return found
 
 
+def worker_state(config: str) -> str:
+    """The state that status shows of the one worker; it lapses where a busy machine stalls it for some heartbeats."""
+    (status,) = objects(run("status", SPEEDINFER_CONFIG=config))
+    (worker,) = status["workers"]
+    return str(worker["state"])
+
+
 def test_the_demo_shows_real_texts_with_their_usage_and_a_coded_error(tmp_path: Path) -> None:
     """Every prompt is settled; the bad job has its code; the user learns what to do next; nothing stays."""
     before = set(_MODELS.rglob("*"))
@@ -104,14 +111,13 @@ def test_a_demo_that_is_kept_can_be_played_with_until_ctrl_c(tmp_path: Path) -> 
         answer = run("submit", "Say hello.", "--max-tokens", "8", "--wait", "--timeout", "60", SPEEDINFER_CONFIG=config)
         (result,) = objects(answer)
         (check,) = objects(run("check", "--strict", SPEEDINFER_CONFIG=config))
-        (status,) = objects(run("status", SPEEDINFER_CONFIG=config))
+        wait_until(lambda: worker_state(config) == "ready", description="the worker is shown as ready")
         shared_memory = shared_memory_of(running.processes())
         running.program.send_signal(signal.SIGINT)
         _, errors = running.program.communicate(timeout=30)
         running.assert_nothing_is_left(shared_memory)
     assert result["usage"]["completion_tokens"] > 0
     assert check["ok"]
-    assert status["workers"][0]["state"] == "ready"
     assert shared_memory
     assert running.program.returncode == 130
     assert errors == ""

@@ -57,7 +57,7 @@ class Watch:
     def interrupt(self) -> int:
         """Do what Ctrl-C does, and return the exit code."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(10)
+        return self.process.wait(30)
 
 
 @contextmanager

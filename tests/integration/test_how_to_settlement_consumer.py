@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,8 @@ class Billing:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            # What it sent last, and a pause has held back, would else be done after the pause.
+            wait_until(lambda: not self._clients(), description="the server has noticed its end")
 
     def locked(self) -> sqlite3.Connection:
         """Keep it from booking until the connection is closed."""
@@ -65,8 +68,11 @@ class Billing:
         return bool(group["lag"] == 0 and group["pending"] == 0)
 
     def _reads(self) -> bool:
+        return any("b" in client["flags"] for client in self._clients())
+
+    def _clients(self) -> list[Any]:
         clients = self._guarded.admin.client_list()
-        return any(client["user"] == "speedinfer-settlement" and "b" in client["flags"] for client in clients)
+        return [client for client in clients if client["user"] == "speedinfer-settlement"]
 
 
 @pytest.fixture(scope="module")

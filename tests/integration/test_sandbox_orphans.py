@@ -79,7 +79,7 @@ def test_kill_9_of_the_program_leaves_no_process_and_no_file(how: str) -> None:
         ran.program.kill()
         ran.program.wait()
 
-        wait_until(lambda: not what_is_left(ran), description="all that the program started is gone", timeout=15)
+        wait_until(lambda: not what_is_left(ran), description="all that the program started is gone")
 
 
 @pytest.mark.parametrize("how", ["plain", "gevent"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.gate import Gate
 from tests.conftest import MODELS
 from tests.triton_http import TritonRefused, call, infer, inference_count, model_state, revive, tensor, text_generation
 from tests.waiting import wait_until
@@ -27,6 +28,12 @@ def own_triton() -> Iterator[TritonServer]:
 def outputs(answer: dict[str, Any]) -> dict[str, Any]:
     """The values of an answer by the names of its outputs."""
     return {name: output["data"] for name, output in answer["outputs"].items()}
+
+
+def texts_of(answer: dict[str, Any] | TritonRefused) -> list[str]:
+    """The texts of an answer, which has to be one."""
+    assert isinstance(answer, dict), answer
+    return list(answer["text_output"])
 
 
 def ask_at_once(
@@ -62,12 +69,24 @@ def test_the_model_of_the_default_names_echoes_and_the_witness_sees_it(triton: T
     assert seen.finished_at is not None
 
 
-def test_sleeping_prompts_do_not_stand_in_each_others_way(triton: TritonServer, witness: Witness) -> None:
-    """Thirty prompts that sleep are all being served at one moment."""
-    ask_at_once(triton.url, "text_generation", [f"sleep=0.5 {number}" for number in range(30)])
+def test_prompts_that_wait_do_not_stand_in_each_others_way(
+    triton: TritonServer, witness: Witness, tmp_path: Path
+) -> None:
+    """Thirty prompts that are held are all being served at one moment, and one that sleeps is answered meanwhile."""
+    gate = Gate(tmp_path / "gate")
+    prompts = [gate.prompt(str(number)) for number in range(30)]
+    with ThreadPoolExecutor(1) as aside:
+        held = aside.submit(ask_at_once, triton.url, "text_generation", prompts)
+        try:
+            wait_until(lambda: witness.count() == 30, description="all thirty are being served")
+            (brief,) = ask_at_once(triton.url, "text_generation", ["sleep=0.1 brief"])
+            assert not held.done()
+        finally:
+            gate.open()
+        answers = [brief, *held.result()]
 
-    assert witness.count() == 30
-    assert witness.most_at_once() == 30
+    assert witness.most_at_once() == 31
+    assert [texts_of(answer) for answer in answers] == [[f"echo: {each}"] for each in ("sleep=0.1 brief", *prompts)]
 
 
 def test_a_killed_triton_comes_back_at_the_same_address(own_triton: TritonServer) -> None:
@@ -204,12 +223,17 @@ def test_a_full_queue_refuses_at_once(triton: TritonServer) -> None:
     refused = [answer for answer in answers if isinstance(answer, TritonRefused)]
     assert refused
     assert {(refusal.status, "Exceeds maximum queue size" in refusal.text) for refusal in refused} == {(503, True)}
-    assert inference_count(triton.url, "queue_full") - before == len(answers) - len(refused) >= 1
+    ran = len(answers) - len(refused)
+    # Triton counts an inference after it has answered it.
+    wait_until(
+        lambda: inference_count(triton.url, "queue_full") - before >= ran, description="all that ran are counted"
+    )
+    assert inference_count(triton.url, "queue_full") - before == ran >= 1
 
 
 def test_a_prompt_that_waits_too_long_is_refused(triton: TritonServer) -> None:
     """Of prompts that keep the model busy, those that waited longer than its queue allows are refused."""
-    answers = ask_at_once(triton.url, "queue_timeout", [f"sleep=0.3 {number}" for number in range(3)])
+    answers = ask_at_once(triton.url, "queue_timeout", [f"sleep=0.3 {number}" for number in range(8)])
 
     refused = [answer for answer in answers if isinstance(answer, TritonRefused)]
     assert refused

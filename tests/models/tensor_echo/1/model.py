@@ -1,7 +1,7 @@
 """Gives each input ``IN_X`` back as ``OUT_X``, of any datatype, and with it ``count``, the number of values in each row.
 
 The request's parameter ``fault`` spoils the answer: ``absent=OUTPUT``, ``count=KIND``, ``raise``, ``error=CODE``, ``exit``,
-``sleep=SECONDS``, ``large=VALUES``. It writes down every request that reaches it, as ``text_generation`` does.
+``sleep=SECONDS``, ``held=FOLDER`` (until there is a file ``all`` in it), ``large=VALUES``. It writes down every request that reaches it, as ``text_generation`` does.
 """
 
 # ruff: noqa: ANN001, ANN201 - Triton hands over objects that have no types outside its own process
@@ -14,6 +14,7 @@ import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+HELD_LOOK_SECONDS = 0.02
 COUNT_KINDS = {
     "absent": lambda _: None,
     "none": lambda _: np.empty((1, 0), dtype=np.int32),
@@ -69,6 +70,8 @@ def answer(fault, request):
         os._exit(1)
     if kind == "sleep":
         time.sleep(float(value))
+    while kind == "held" and not os.path.exists(f"{value}/all"):  # noqa: PTH110 - no more than this is needed here
+        time.sleep(HELD_LOOK_SECONDS)
     if kind == "error":
         error = pb_utils.TritonError("refused", getattr(pb_utils.TritonError, value))
         return pb_utils.InferenceResponse(output_tensors=[], error=error)

@@ -133,6 +133,8 @@ def is_let_go(folder, request):
     """Tell whether a held answer may be sent now."""
     if os.path.exists(f"{folder}/all"):  # noqa: PTH110 - no more than this is needed here
         return True
+    if not request:  # Without a name it goes with all of them alone.
+        return False
     try:
         os.unlink(f"{folder}/{request}")  # noqa: PTH108 - as above
     except FileNotFoundError:
