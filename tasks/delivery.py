@@ -17,6 +17,8 @@ class Standing(StrEnum):
     """Its job_id has been settled; the rival is the job that was."""
     HELD = "held"
     """Its job_id is being run; the rival is the job that is."""
+    PRECEDED = "preceded"
+    """Another job was tried under its job_id and is to be tried again; the rival is that one."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     EXCEEDS = "exceeds"

@@ -79,7 +79,7 @@ def generate(delivery: Delivery, ports: Ports) -> Outcome:
     )
     if isinstance(read, NotAJob):
         return DeadLetter(read.reason)
-    if delivery.standing in {Standing.SETTLED, Standing.HELD}:
+    if delivery.standing in {Standing.SETTLED, Standing.HELD, Standing.PRECEDED}:
         return _second(delivery, read.identity)
     run = _Run(delivery, read.identity, ports)
     if isinstance(read, RejectedJob):

@@ -38,6 +38,7 @@ KEYS = Keys("speedinfer")
 OTHER_MODEL = "acme/model-2"
 LONG_AGO = "2020-01-01T00:00:00Z"
 AN_HOUR_MS = 3_600_000
+FINGERPRINT = "f" * 32
 RUN = "triton-01:a"
 OTHER_RUN = "triton-02:b"
 
@@ -149,12 +150,12 @@ def ids(claims: Iterable[Claim]) -> list[str | None]:
 
 def settle(one: Claim) -> Settle:
     """Return the settlement of a claim."""
-    return Settle(one.tag, one.job_id or "?", MODEL, "succeeded", "f" * 32, '{"version":1}')
+    return Settle(one.tag, one.job_id or "?", MODEL, "succeeded", FINGERPRINT, '{"version":1}')
 
 
 def retry(one: Claim, delay_ms: int = 0, failed: Attempt | None = None) -> Retry:
     """Return the retry of a claim."""
-    return Retry(one.tag, one.job_id or "?", delay_ms, (failed or attempt()).model_dump_json())
+    return Retry(one.tag, one.job_id or "?", FINGERPRINT, delay_ms, (failed or attempt()).model_dump_json())
 
 
 def words(bench: Bench, *commits: Commit, incarnation: str = RUN) -> tuple[int, ...]:
@@ -300,10 +301,10 @@ class CommitterContract:
         first, second, third = (one.tag for one in envelopes)
         bench.cancel("c")
         opens = (
-            Open(first, "a", None, None, MODEL),
-            Open(second, "b", 0, None, MODEL),
-            Open(third, "c", 0, None, MODEL),
-            Open("9.9", "d", None, 0, MODEL),
+            Open(first, "a", FINGERPRINT, None, None, MODEL),
+            Open(second, "b", FINGERPRINT, 0, None, MODEL),
+            Open(third, "c", FINGERPRINT, 0, None, MODEL),
+            Open("9.9", "d", FINGERPRINT, None, 0, MODEL),
         )
         opened = bench.exchange(Exchange(opens=opens)).opened
         assert opened == (
@@ -320,7 +321,7 @@ class CommitterContract:
         """A repeat after a lost reply finds its own mark."""
         bench.push(b"an envelope")
         (one,) = claim(bench).claims
-        opens = Exchange(opens=(Open(one.tag, "a", None, None, MODEL),))
+        opens = Exchange(opens=(Open(one.tag, "a", FINGERPRINT, None, None, MODEL),))
         assert bench.exchange(opens) == bench.exchange(opens)
         assert bench.running() == {"a": f"{RUN}/{one.tag}"}
         words(bench, Return(one.tag))
@@ -330,9 +331,9 @@ class CommitterContract:
         bench.push(b"an envelope", *jobs("a", "b"))
         envelope, a, b = claim(bench).claims
         words(bench, settle(b))
-        (known,) = bench.exchange(Exchange(opens=(Open(envelope.tag, "a", None, None, MODEL),))).opened
+        (known,) = bench.exchange(Exchange(opens=(Open(envelope.tag, "a", FINGERPRINT, None, None, MODEL),))).opened
         assert known == Known(Standing.HELD, a.raw, alone=False, attempts=())
-        (known,) = bench.exchange(Exchange(opens=(Open(envelope.tag, "b", None, None, MODEL),))).opened
+        (known,) = bench.exchange(Exchange(opens=(Open(envelope.tag, "b", FINGERPRINT, None, None, MODEL),))).opened
         assert known == Known(Standing.SETTLED, b"f" * 32, alone=False, attempts=())
         assert bench.running() == {"a": f"{RUN}/{a.tag}"}
         words(bench, settle(a), Drop(envelope.tag, "b"))
@@ -512,7 +513,7 @@ class LeaseContract:
         claim(bench, incarnation=OTHER_RUN)
         running = bench.running()
         assert words(bench, *commits) == (-1, 0, 0, 0, 0)
-        assert bench.exchange(Exchange(opens=(Open(d.tag, "d", None, None, MODEL),))).opened == (None,)
+        assert bench.exchange(Exchange(opens=(Open(d.tag, "d", FINGERPRINT, None, None, MODEL),))).opened == (None,)
         assert bench.claimed_tags(OTHER_RUN) == {"1.1", "1.2", "1.3", "1.4", "1.5"}
         assert bench.running() == running
         assert (bench.settled(), bench.queued(), bench.buried()) == ([], [], [])
@@ -621,6 +622,66 @@ class StandingContract:
         assert words(bench, Drop(double.tag, "a"), incarnation=OTHER_RUN) == (2,)
         assert words(bench, Return(double.tag), incarnation=OTHER_RUN) == (1,)
         assert bench.queued() == jobs("a", "a")
+
+    def test_other_bytes_under_the_id_of_a_job_that_waits_are_compared_before_they_are_its_rival(
+        self, bench: Bench
+    ) -> None:
+        """They are told without their id; the job is claimed when it is due, while they are still to be opened."""
+        other = job_json(job_id="a", prompt="other")
+        bench.push(*jobs("a"))
+        words(bench, retry(claim(bench).claims[0], AN_HOUR_MS))
+        bench.push(other)
+        (unread,) = claim(bench, 2, incarnation=OTHER_RUN).claims
+        assert claim(bench, 2, incarnation=OTHER_RUN).claims == (unread,)
+        assert (unread.job_id, unread.known.standing, unread.known.attempts) == (None, Standing.TO_RUN, ())
+        assert bench.running() == {}
+        bench.push(*jobs("a"))
+        (due,) = claim(bench, 3).claims
+        assert (due.job_id, due.known.standing, due.known.attempts) == ("a", Standing.TO_RUN, (attempt(),))
+        opens = Exchange(opens=(Open(unread.tag, "a", "e" * 32, None, None, MODEL),))
+        assert bench.exchange(opens, OTHER_RUN).opened == (
+            Known(Standing.HELD, due.raw, alone=False, attempts=(attempt(),)),
+        )
+        assert words(bench, settle(due)) == (1,)
+
+    @pytest.mark.parametrize("other", [job_json(job_id="a", prompt="other"), b"message a"])
+    def test_another_job_under_the_id_of_one_that_waits_is_preceded(self, bench: Bench, other: bytes) -> None:
+        """Also where it has expired and was cancelled. It holds nothing, runs nowhere, and takes nothing with it."""
+        bench.push(*jobs("a"))
+        words(bench, retry(claim(bench).claims[0]))
+        claim(bench, 2, 0)
+        assert bench.queued() == jobs("a")
+        bench.cancel("a")
+        (due,) = claim(bench, 3).claims
+        words(bench, retry(due, AN_HOUR_MS))
+        bench.push(other)
+        (unread,) = claim(bench, 4).claims
+        known = Known(Standing.PRECEDED, FINGERPRINT.encode(), alone=False, attempts=(attempt(), attempt()))
+        for _ in range(2):
+            opens = Exchange(opens=(Open(unread.tag, "a", "e" * 32, 0, None, MODEL),))
+            assert bench.exchange(opens).opened == (known,)
+        assert bench.running() == {}
+        assert words(bench, Bury(unread.tag, "job_id_conflict")) == (1,)
+        assert words(bench, Bury(unread.tag, "job_id_conflict")) == (0,)
+        bench.push(*jobs("a"))
+        (same,) = claim(bench, 5).claims
+        assert (same.job_id, same.known.attempts) == ("a", (attempt(), attempt()))
+        assert words(bench, replace(settle(same), heed_cancel=False)) == (1,)
+        assert bench.settled() == ["a"]
+
+    @pytest.mark.parametrize("again", [job_json(job_id="a", metadata={"n": "2"}), b"message a"])
+    def test_the_same_content_in_other_bytes_is_an_attempt_of_the_job_that_waits(
+        self, bench: Bench, again: bytes
+    ) -> None:
+        """It is granted what it needs, and has the ledger."""
+        bench.push(*jobs("a"))
+        words(bench, retry(claim(bench).claims[0], AN_HOUR_MS))
+        bench.push(again)
+        (unread,) = claim(bench, 2).claims
+        (known,) = bench.exchange(Exchange(opens=(Open(unread.tag, "a", FINGERPRINT, None, None, MODEL),))).opened
+        assert isinstance(known, Known)
+        assert (known.standing, known.attempts, known.holds != "") == (Standing.TO_RUN, (attempt(),), True)
+        assert bench.running() == {"a": f"{RUN}/{unread.tag}"}
 
     def test_a_returned_job_runs_again(self, bench: Bench) -> None:
         """Nothing of its earlier claim is in its way."""
@@ -773,7 +834,7 @@ class SuspectContract:
     def test_while_one_runs_none_is_opened(self, bench: Bench) -> None:
         """The caller says that one runs here; the message goes where the others wait."""
         one = self._suspect_message(bench)
-        opens = (Open(one.tag, "a", None, None, MODEL),)
+        opens = (Open(one.tag, "a", FINGERPRINT, None, None, MODEL),)
         for _ in range(2):
             assert bench.exchange(Exchange(opens=opens, one_runs_alone=True)).opened == (None,)
         assert self.waiting(bench) == [b"message a"]
@@ -783,7 +844,7 @@ class SuspectContract:
     def test_one_that_was_opened_before_runs_nowhere_once_it_is_set_aside(self, bench: Bench) -> None:
         """A repeat may find what the first try did not: nothing of that try is left."""
         one = self._suspect_message(bench)
-        opens = (Open(one.tag, "a", None, None, MODEL),)
+        opens = (Open(one.tag, "a", FINGERPRINT, None, None, MODEL),)
         (known,) = bench.exchange(Exchange(opens=opens)).opened
         assert isinstance(known, Known)
         assert bench.running() == {"a": f"{RUN}/{one.tag}"}
@@ -803,7 +864,7 @@ class SuspectContract:
     @staticmethod
     def _opened(bench: Bench, claims: Sequence[Claim]) -> tuple[Known | Postponed | None, ...]:
         """Open messages."""
-        opens = tuple(Open(one.tag, _named(one).job_id or "", None, None, MODEL) for one in claims)
+        opens = tuple(Open(one.tag, _named(one).job_id or "", FINGERPRINT, None, None, MODEL) for one in claims)
         return bench.exchange(Exchange(opens=opens)).opened
 
     def test_garbage_can_be_a_suspect(self, bench: Bench) -> None:

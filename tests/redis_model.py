@@ -40,6 +40,7 @@ ASIDE_MS = 1000
 LEASE_MS = 10_000
 POOL = "triton:8000"
 _ID = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
+_NOT_ITS_TURN = (Standing.SETTLED, Standing.HELD, Standing.PRECEDED)
 _CRASHES = (AttemptCode.WORKER_LOST, ErrorCode.RUNTIME_MODEL_CRASHED)
 
 
@@ -82,6 +83,13 @@ class Held:
     def alone_at(self) -> str:
         """The circuit beside which it runs as the only one of its like, or '-'."""
         return self.holds.split(" ")[-1]
+
+
+class Tried(NamedTuple):
+    """Which job the attempts of a job_id are of, once it has waited for a retry."""
+
+    fingerprint: str
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ class RedisModel:
     waiting: dict[Waits, int] = field(default_factory=dict)
     """To due time."""
     attempts: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
+    retried: dict[str, Tried] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
     markers: dict[str, Marker] = field(default_factory=dict)
     settlements: list[tuple[str, bytes]] = field(default_factory=list)
@@ -245,10 +254,11 @@ class RedisModel:
             return 2
         run = Run.UNSTARTED
         match commit:
-            case Retry(_, job_id, delay_ms, attempt):
+            case Retry(_, job_id, fingerprint, delay_ms, attempt):
                 run = commit.run
                 self.waiting[Waits("/".join(place), held.queue, held.raw)] = self.now_ms + delay_ms
                 self.attempts[job_id].append(Attempt.model_validate_json(attempt))
+                self.retried[job_id] = Tried(fingerprint, held.raw)
             case Return(_, attempt):
                 run = Run.ON if attempt else Run.UNSTARTED
                 self.lists[held.queue].append(held.raw)
@@ -283,6 +293,7 @@ class RedisModel:
         self.settlements.append((commit.job_id, held.raw))
         self.results[commit.job_id] = self._with_late_attempts(commit.job_id, commit.result)
         self.attempts.pop(commit.job_id, None)
+        self.retried.pop(commit.job_id, None)
         self._release(place, commit.job_id, commit.holds, commit.run)
         return 1
 
@@ -345,7 +356,8 @@ class RedisModel:
         held = self.claims[place.incarnation].get(place.tag)
         if held is None:
             return None
-        known = self._known(place, one.job_id, held.raw, expired=self._expired(one.expires_ms, one.enqueued_ms))
+        expired = self._expired(one.expires_ms, one.enqueued_ms)
+        known = self._known(place, one.job_id, held.raw, expired=expired, fingerprint=one.fingerprint)
         model = self.keys.model_of(held.queue)
         has_to_wait = one_runs_alone or self.another_is_alone(model, place, known.attempts)
         if runs_alone(known) and held.holds and has_to_wait:
@@ -364,9 +376,14 @@ class RedisModel:
 
     # How a job stands.
 
-    def _known(self, place: Place, job_id: str | None, raw: bytes, *, expired: bool) -> Known:
+    def _known(
+        self, place: Place, job_id: str | None, raw: bytes, *, expired: bool, fingerprint: str | None = None
+    ) -> Known:
         attempts = tuple(self.attempts[ledger_of(job_id, raw)])
         standing, rival = (Standing.TO_RUN, b"") if job_id is None else self._among_others(place, job_id)
+        tried = self.retried.get(job_id) if job_id is not None and fingerprint is not None else None
+        if standing is Standing.TO_RUN and tried and tried.fingerprint != fingerprint:
+            standing, rival = Standing.PRECEDED, tried.fingerprint.encode()
         if standing is Standing.TO_RUN and job_id in self.cancelled:
             standing = Standing.CANCELLED
         elif standing is Standing.TO_RUN and expired:
@@ -385,7 +402,7 @@ class RedisModel:
         return sum(attempt.code in _CRASHES for attempt in attempts) >= self.crashes_to_run_alone
 
     def _start_running(self, known: Known, job_id: str | None, place: Place) -> None:
-        if job_id is not None and known.standing not in {Standing.SETTLED, Standing.HELD}:
+        if job_id is not None and known.standing not in _NOT_ITS_TURN:
             self.running[job_id] = place
 
     # Claiming.
@@ -414,7 +431,15 @@ class RedisModel:
     def described(self, place: Place, queue: str, raw: bytes, claimed_ms: int) -> Claim:
         """Return a claim as the script tells of it, before anything is granted."""
         job_id, expired = self.read(raw)
+        held = self.claims[place.incarnation].get(place.tag)
+        if (held and held.job_id is None) or (job_id is not None and self._may_be_another(place, job_id, raw)):
+            job_id, expired = None, False
         return Claim(place.tag, queue, raw, job_id, claimed_ms, self._known(place, job_id, raw, expired=expired))
+
+    def _may_be_another(self, place: Place, job_id: str, raw: bytes) -> bool:
+        """Tell whether a job has to be compared with the one that was tried under its job_id: the bytes differ."""
+        tried = self.retried.get(job_id)
+        return tried is not None and tried.raw != raw and self._among_others(place, job_id)[0] is Standing.TO_RUN
 
     def hold(self, place: Place, claim: Claim) -> None:
         """Take what was described into the claims."""
@@ -497,8 +522,7 @@ class _Taking:
                 job_id, expired = self.redis.read(self.redis.lists[name][-1])
                 if job_id is not None and not expired and job_id not in self.redis.cancelled:
                     break
-                self._claim_for_nothing(name)
-                if job_id is None:
+                if self._claim_for_nothing(name) is None:
                     break
 
     def _list_of_head(self, model: str) -> str | None:
@@ -527,11 +551,12 @@ class _Taking:
         self.found.append(claim)
         return True
 
-    def _claim_for_nothing(self, name: str) -> None:
+    def _claim_for_nothing(self, name: str) -> str | None:
         raw = self.redis.lists[name].pop()
         place = Place(self.incarnation, f"{self.number}.{len(self.found) + 1}")
         self.found.append(self.redis.described(place, name, raw, self.redis.now_ms))
         self.redis.hold(place, self.found[-1])
+        return self.found[-1].job_id
 
 
 def slot_of(model: str, place: Place) -> str:

@@ -1,4 +1,4 @@
-"""Reads the job out of what the claim script could not read: a Celery protocol 2 message, or a job in unusual JSON.
+"""Reads the job out of what the claim script left unread: a Celery protocol 2 message, a job in unusual JSON, or one to be compared.
 
 Pure. A message that asks for what a job cannot have (a time, a callback, another serializer) is refused whole: dropping the wish
 would run the job in a way its producer did not ask for.
@@ -14,6 +14,7 @@ import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
 from tasks import rfc3339
+from tasks.fingerprint import fingerprint
 from tasks.job import INT32_MAX, TASK_NAME, JobId
 from tasks.reading import DeadLetterReason, NotAJob
 
@@ -33,6 +34,7 @@ class Readable:
 
     raw: bytes = field(repr=False)
     job_id: str
+    fingerprint: str
     expires_ms: int | None
     enqueued_ms: int | None
     prompt_bytes: int = 0
@@ -115,8 +117,8 @@ def _readable(raw: bytes, job: dict[str, Any]) -> Readable | None:
     times = _unix_ms(job.get("expires_at")), _unix_ms(job.get("enqueued_at"))
     prompt, max_tokens = job.get("prompt"), job.get("max_tokens")
     if not isinstance(prompt, str) or type(max_tokens) is not int or not 0 < max_tokens <= INT32_MAX:
-        return Readable(raw, job_id, *times)
-    return Readable(raw, job_id, *times, len(prompt.encode()), max_tokens)
+        return Readable(raw, job_id, fingerprint(job), *times)
+    return Readable(raw, job_id, fingerprint(job), *times, len(prompt.encode()), max_tokens)
 
 
 def _unix_ms(value: object) -> int | None:

@@ -73,6 +73,7 @@ class Retry:
 
     tag: str
     job_id: str
+    fingerprint: str
     delay_ms: int
     attempt: str
     run: Run = Run.OVER
@@ -80,7 +81,7 @@ class Retry:
 
     def arguments(self) -> Sequence[Argument]:
         """Return what the script takes for this job."""
-        return self.tag, self.job_id, self.delay_ms, self.attempt, self.run, self.spent
+        return self.tag, self.job_id, self.fingerprint, self.delay_ms, self.attempt, self.run, self.spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,7 @@ class Open:
 
     tag: str
     job_id: str
+    fingerprint: str
     expires_ms: int | None
     enqueued_ms: int | None
     model: str
@@ -171,10 +173,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """All that is asked of Redis in one round trip. ``one_runs_alone`` is about ``opens``, as a claim's is about itself.
-
-    ``freed`` are slots that were left taken, and whose inferences are known to be over.
-    """
+    """All that is asked of Redis in one round trip. ``one_runs_alone`` is about ``opens``, as a claim's is about itself."""
 
     commits: tuple[Commit, ...] = ()
     amends: tuple[Amend, ...] = ()
@@ -182,11 +181,12 @@ class Exchange:
     claim: ClaimRequest | None = None
     one_runs_alone: bool = False
     freed: tuple[str, ...] = ()
+    """Slots that were left taken, and whose inferences are known to be over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of a job. ``rival`` is a fingerprint where it is settled, bytes where it is held elsewhere.
+    """What the ledger knows of a job. ``rival`` is bytes where it is held elsewhere, else a fingerprint.
 
     ``holds`` is what it was granted of its pool: without that it must not be run.
     """

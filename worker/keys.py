@@ -12,6 +12,7 @@ key, after the namespace               type    lives                   written b
 ``calls:<incarnation>``                string  1 hour                  that run of a worker       the same
 ``waiting``                            zset    while it holds jobs     workers                    any worker
 ``attempts:<job_id>``                  list    settled_ttl_seconds     workers                    workers
+``retried:<job_id>``                   string  settled_ttl_seconds     workers                    workers
 ``settlements``                        stream  trimmed by its readers  workers                    settlement consumers
 ``result:<job_id>``                    string  result_ttl_seconds      workers                    gateway, ``submit --wait``
 ``settled:<job_id>``                   hash    settled_ttl_seconds     workers                    workers
@@ -111,6 +112,10 @@ class Keys:
     def attempts(self, job_id: str) -> str:
         """Return the ledger of a job that has not ended: attempts as JSON, oldest first."""
         return f"{self.namespace}:attempts:{job_id}"
+
+    def retried(self, job_id: str) -> str:
+        """Return which job the attempts of a job_id are of, once it waited for a retry: ``<fingerprint> <SHA-1 of its bytes>``."""
+        return f"{self.namespace}:retried:{job_id}"
 
     @property
     def settlements(self) -> str:

@@ -154,6 +154,7 @@ class _Calls:
         return (
             one.tag,
             one.job_id,
+            one.fingerprint,
             *times,
             one.prompt_bytes,
             one.max_tokens,

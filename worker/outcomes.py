@@ -73,7 +73,8 @@ def as_commit(delivery: Delivery, outcome: Outcome) -> exchange.Commit:
             )
         case Retry(identity, attempt, delay_ms):
             run, spent = became_of(outcome), _spent(attempt.usage)["spent"]
-            return exchange.Retry(delivery.tag, identity.job_id, delay_ms, attempt.model_dump_json(), run, spent)
+            job_id, tried = identity.job_id, attempt.model_dump_json()
+            return exchange.Retry(delivery.tag, job_id, identity.fingerprint, delay_ms, tried, run, spent)
         case Return():
             return exchange.Return(delivery.tag)
         case Duplicate(identity):

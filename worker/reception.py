@@ -87,4 +87,4 @@ class Reception:
 
 def _opens(delivery: Delivery, job: Readable) -> Open:
     model, times = delivery.queue_model, (job.expires_ms, job.enqueued_ms)
-    return Open(delivery.tag, job.job_id, *times, model, job.prompt_bytes, job.max_tokens)
+    return Open(delivery.tag, job.job_id, job.fingerprint, *times, model, job.prompt_bytes, job.max_tokens)

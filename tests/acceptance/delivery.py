@@ -105,6 +105,7 @@ def nothing_is_left(client: redis.Redis) -> bool:
     assert not client.exists(KEYS.running, KEYS.claimants, KEYS.waiting)
     assert not client.keys(KEYS.jobs("*"))
     assert not client.keys(KEYS.attempts("*"))
+    assert not client.keys(KEYS.retried("*"))
     assert dead_letters(client) == []
     return True
 

@@ -27,7 +27,7 @@ from tests.acceptance.gateway import (
     stock_producer,
     wait_for_results,
 )
-from tests.jobs import TRACEPARENT, job_json
+from tests.jobs import MODEL, TRACEPARENT, job_json
 from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
@@ -35,6 +35,8 @@ from worker.sandbox.valkey_server import ValkeyServer
 
 OTHER_QUEUE: Final = KEYS.jobs("acme/model-2")
 SLOW: Final = "sleep=0.6 work"
+RAISING: Final = "acme/raising"
+"""A model whose jobs wait for their retry until a test lets them be due."""
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +174,7 @@ def celery_message(url: str, job_id: str, **fields: Any) -> bytes:
     elsewhere = f"{url.removesuffix('/0')}/1"
     with stock_producer(elsewhere) as producer, redis.Redis.from_url(elsewhere) as client:
         send_task(producer, job_id, **fields)
-        message = client.rpop(QUEUE)
+        message = client.rpop(KEYS.jobs(fields.get("model", MODEL)))
     assert isinstance(message, bytes)
     return message
 
@@ -222,4 +224,71 @@ def test_a_duplicate_of_a_job_that_waits_for_its_retry_is_one_of_its_attempts(
     assert attempt_codes(result) == ["triton_inference_failed"] * 2
     duplicates.wait_for(1)
     assert witness.count() == 2
+    assert nothing_is_left(valkey)
+
+
+@pytest.fixture
+def patient(fleet: Fleet) -> WorkerProcess:
+    """The only worker of a model that raises, whose jobs wait for hours before they are tried again."""
+    retry = {"base_seconds": 36_000, "max_seconds": 36_000}
+    return fleet.start(worker_id="patient", retry=retry, **models(raising="faulty"))
+
+
+def _form(form: str, url: str, prompt: str, **fields: Any) -> bytes:
+    """Return job twin, bare or as a Celery message."""
+    if form == "celery":
+        return celery_message(url, "twin", model=RAISING, prompt=prompt, **fields)
+    return job_json(job_id="twin", model=RAISING, prompt=prompt, **fields)
+
+
+def _let_it_be_due(client: redis.Redis) -> None:
+    """Let what waits be due; the worker notices as it takes another job."""
+    waiting: Any = client.zrange(KEYS.waiting, 0, -1)
+    client.zadd(KEYS.waiting, dict.fromkeys(waiting, 1), xx=True)
+    push(client, job_json(job_id="wakes", model=RAISING), queue=KEYS.jobs(RAISING))
+
+
+@pytest.mark.parametrize("form", ["bare", "celery"])
+def test_other_content_while_the_job_waits_for_its_retry_is_a_dead_letter(
+    valkey: redis.Redis, redis_url: str, witness: Witness, patient: WorkerProcess, form: str
+) -> None:
+    """Bare, expired, not valid, and in a Celery message; the job has its second attempt, and nobody else's in its ledger."""
+    queue = KEYS.jobs(RAISING)
+    others = [
+        job_json(job_id="twin", model=RAISING, prompt="other"),
+        job_json(job_id="twin", model=RAISING, prompt="other", expires_at="2020-01-01T00:00:00Z"),
+        job_json(job_id="twin", model=RAISING, prompt=""),
+        _form("celery", redis_url, "other, by Celery"),
+    ]
+    push(valkey, _form(form, redis_url, "raise it"), queue=queue)
+    wait_until(lambda: valkey.zcard(KEYS.waiting) == 1, description="it waits for its retry")
+
+    for raw in others:
+        push(valkey, raw, queue=queue)
+    wait_until(lambda: len(dead_letters(valkey)) >= len(others), description="the others are dead letters")
+    assert sorted(letter["raw"] for letter in dead_letters(valkey)) == sorted(others)
+    assert {letter["reason"] for letter in dead_letters(valkey)} == {b"job_id_conflict"}
+    assert (witness.count(), settled_once(valkey), patient.claims()) == (1, {}, {})
+
+    _let_it_be_due(valkey)
+    assert attempt_codes(result_of(valkey, "twin")) == ["triton_inference_failed"] * 2
+    result_of(valkey, "wakes")
+    assert len(dead_letters(valkey)) == len(others)
+    valkey.delete(KEYS.dead_letters)
+    assert nothing_is_left(valkey)
+
+
+@pytest.mark.parametrize("form", ["bare", "celery"])
+def test_the_same_content_in_other_bytes_while_the_job_waits_for_its_retry_is_one_of_its_attempts(
+    valkey: redis.Redis, redis_url: str, patient: WorkerProcess, form: str
+) -> None:
+    """It runs at once; the one that waited is dropped when it is due."""
+    push(valkey, _form("bare", redis_url, "raise it"), queue=KEYS.jobs(RAISING))
+    wait_until(lambda: valkey.zcard(KEYS.waiting) == 1, description="it waits for its retry")
+
+    push(valkey, _form(form, redis_url, "raise it", metadata={"sent": "again"}), queue=KEYS.jobs(RAISING))
+    assert attempt_codes(result_of(valkey, "twin")) == ["triton_inference_failed"] * 2
+    _let_it_be_due(valkey)
+    result_of(valkey, "wakes")
+    wait_until(lambda: counted(patient, "duplicates_total") == 1, description="the one that waited is dropped")
     assert nothing_is_left(valkey)

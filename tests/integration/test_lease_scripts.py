@@ -14,6 +14,7 @@ from tasks.delivery import Delivery, Outcome, Settlement
 from tasks.errors import ConnectionLost
 from tasks.result import Attempt, AttemptCode, GenerateResult
 from tests.committer_contract import (
+    FINGERPRINT,
     KEYS,
     OTHER_MODEL,
     OTHER_RUN,
@@ -147,11 +148,13 @@ class TestEndingARun:
         """One that was not, under its bytes."""
         bench.push(b"message", b"another")
         opened, unopened = claim(bench).claims
-        bench.exchange(Exchange(opens=(Open(opened.tag, "a", None, None, MODEL),)))
+        bench.exchange(Exchange(opens=(Open(opened.tag, "a", FINGERPRINT, None, None, MODEL),)))
         reaped(bench)
         again, unopened_again = claim(bench, incarnation=OTHER_RUN).claims
         assert (again.known.attempts, unopened_again.known.attempts) == ((), (lost_attempt(unopened),))
-        (known,) = bench.exchange(Exchange(opens=(Open(again.tag, "a", None, None, MODEL),)), OTHER_RUN).opened
+        (known,) = bench.exchange(
+            Exchange(opens=(Open(again.tag, "a", FINGERPRINT, None, None, MODEL),)), OTHER_RUN
+        ).opened
         assert isinstance(known, Known)
         assert known.attempts == (lost_attempt(opened),)
 

@@ -5,10 +5,12 @@ promises: everything is in one place, a job is settled once and runs once at a t
 """
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from hashlib import sha1
 from itertools import count
 from random import Random
 from typing import Any, Final
@@ -66,6 +68,11 @@ KINDS: Final = (
 )
 RANDOMS: Final = st.integers(0, 2**24 - 1).map(Random)
 FATES: Final = ("heard", "heard", "heard", "heard", "lost", "held up")
+
+
+def fingerprint_in(raw: bytes) -> str:
+    """Return the fingerprint of what is in there: of two contents, whatever the bytes, so that those of one id are the same at times."""
+    return f"{zlib.crc32(raw) % 2:032x}"
 
 
 @dataclass
@@ -334,6 +341,20 @@ class Walk(RuleBasedStateMachine):
         }
         assert real == {ledger: attempts for ledger, attempts in self.model.attempts.items() if attempts}
 
+    @invariant()
+    def whose_attempts_they_are_is_known(self) -> None:
+        """Of each job that has waited for a retry and has not ended."""
+        prefix = KEYS.retried("")
+        real = {
+            key.decode().removeprefix(prefix): self.client.get(key)
+            for key in self.client.scan_iter(f"{prefix}*", count=1000)
+        }
+        assert real == {
+            job_id: f"{tried.fingerprint} {sha1(tried.raw, usedforsecurity=False).hexdigest()}".encode()
+            for job_id, tried in self.model.retried.items()
+        }
+        assert set(real) <= {job_id for job_id, attempts in self.model.attempts.items() if attempts}
+
     # How.
 
     def _items(self, key: bytes) -> list[bytes]:
@@ -350,9 +371,9 @@ class Walk(RuleBasedStateMachine):
 
         commits = {one.tag: self._commit(random.choice(KINDS), run, one) for run, one in some(4)}
         opens = [
-            Open(one.tag, self.envelopes[one.raw], None, None, KEYS.model_of(one.queue))
+            Open(one.tag, job_id, fingerprint_in(one.raw), None, None, KEYS.model_of(one.queue))
             for _, one in some(8)
-            if one.raw in self.envelopes
+            if one.job_id is None and (job_id := self._job_id(one))
         ]
         lost = [(run, one) for run, one in process.claims if run in self.reaped][-4:]
         amends = [self._amend(run, one) for run, one in lost if random.random() < 0.5]
@@ -373,7 +394,7 @@ class Walk(RuleBasedStateMachine):
         )
 
     def _job_id(self, one: Claim) -> str | None:
-        return one.job_id or self.envelopes.get(one.raw)
+        return one.job_id or self.envelopes.get(one.raw) or self.model.read(one.raw)[0]
 
     def _attempt(self, run: str, one: Claim, code: ErrorCode | AttemptCode | None) -> Attempt:
         """Make an attempt like no other."""
@@ -401,7 +422,8 @@ class Walk(RuleBasedStateMachine):
             case "retry" | "retry later" if job_id:
                 code = ErrorCode.RUNTIME_MODEL_CRASHED if kind == "retry" else ErrorCode.RUNTIME_CONNECTION_LOST
                 delay_ms, run_was = (0, Run.OVER) if kind == "retry" else (AN_HOUR_MS, Run.ON)
-                return Retry(one.tag, job_id, delay_ms, self._attempt(run, one, code).model_dump_json(), run_was)
+                tried, content = self._attempt(run, one, code).model_dump_json(), fingerprint_in(one.raw)
+                return Retry(one.tag, job_id, content, delay_ms, tried, run_was)
             case "drop" if job_id:
                 return Drop(one.tag, job_id)
             case "return broken off":
@@ -452,6 +474,7 @@ def _matters(model: RedisModel) -> tuple[Any, ...]:
         claims,
         model.running,
         model.waiting,
+        model.retried,
         model.markers,
         model.settlements,
         model.dead_letters,

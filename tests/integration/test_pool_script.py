@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from tasks.delivery import Standing
-from tests.committer_contract import KEYS, OTHER_MODEL, OTHER_RUN, RUN, reaped, settle
+from tests.committer_contract import FINGERPRINT, KEYS, OTHER_MODEL, OTHER_RUN, RUN, reaped, settle
 from tests.integration.bench import Ledgers, RedisBench
 from tests.jobs import MODEL, attempt, job_json
 from tests.redis_model import POOL, circuit_of
@@ -94,7 +94,7 @@ class Pool:
     def opened(self, run: str, max_tokens: int) -> Known | Postponed | None:
         """Claim a message and open it, with a prompt of four bytes."""
         (one,) = self.claim(run, 1).claims
-        opens = Open(one.tag, one.raw.decode(), None, None, MODEL, 4, max_tokens)
+        opens = Open(one.tag, one.raw.decode(), FINGERPRINT, None, None, MODEL, 4, max_tokens)
         (known,) = self.bench.exchange(Exchange(opens=(opens,)), run).opened
         return known
 
@@ -469,7 +469,9 @@ class TestTokens:
         assert (big.raw, [one.job_id for one in small]) == (b"big", [])
         assert pool.tokens() == 0
         at_ms = pool.tokens_at_ms()
-        (known,) = pool.bench.exchange(Exchange(opens=(Open(big.tag, "big", None, None, MODEL, 4, 999),))).opened
+        (known,) = pool.bench.exchange(
+            Exchange(opens=(Open(big.tag, "big", FINGERPRINT, None, None, MODEL, 4, 999),))
+        ).opened
         assert isinstance(known, Known)
         assert (known.standing, known.holds) == (Standing.TO_RUN, big.known.holds)
         assert pool.tokens() == pytest.approx(pool.refilled(0, at_ms))
@@ -537,13 +539,13 @@ class TestTokens:
         claimed = pool.claim()
         (one,) = claimed.claims
         assert refusal(claimed) is Limit.OPENING
-        opens = Open(one.tag, "a", None, None, MODEL, 4, 699)
+        opens = Open(one.tag, "a", FINGERPRINT, None, None, MODEL, 4, 699)
         (known,) = pool.bench.exchange(Exchange(opens=(opens,))).opened
         assert known is not None
         assert pool.tokens() == 300
         enough_ms = pool.tokens_at_ms() + 4_000
         (two,) = pool.claim().claims
-        opens = Open(two.tag, "b", None, None, MODEL, 4, 699)
+        opens = Open(two.tag, "b", FINGERPRINT, None, None, MODEL, 4, 699)
         before_ms = redis_time_ms(pool.client)
         (postponed,) = pool.bench.exchange(Exchange(opens=(opens,))).opened
         after_ms = redis_time_ms(pool.client)
@@ -557,7 +559,9 @@ class TestTokens:
         pool.limits(tokens_per_minute=600)
         pool.bench.push(b"message")
         (one,) = pool.claim().claims
-        (known,) = pool.bench.exchange(Exchange(opens=(Open(one.tag, "a", None, None, MODEL, 4, 600),))).opened
+        (known,) = pool.bench.exchange(
+            Exchange(opens=(Open(one.tag, "a", FINGERPRINT, None, None, MODEL, 4, 600),))
+        ).opened
         assert not isinstance(known, Postponed)
         assert known is not None
         assert (known.standing, known.holds) == (Standing.EXCEEDS, "")

@@ -10,7 +10,7 @@ from tasks.delivery import Standing
 from tasks.entries import DeadLetterEntry
 from tasks.reading import DeadLetterReason
 from tasks.result import Attempt
-from tests.committer_contract import AN_HOUR_MS, KEYS, OTHER_RUN, RUN, claim, jobs, reaped, retry, words
+from tests.committer_contract import AN_HOUR_MS, FINGERPRINT, KEYS, OTHER_RUN, RUN, claim, jobs, reaped, retry, words
 from tests.integration.bench import NOW, Ledgers, RedisBench, entries, state
 from tests.jobs import MODEL, attempt
 from worker.exchange import Bury, Claim, Commit, Exchange, ExchangeReply, Known, Open, Return
@@ -135,7 +135,7 @@ class TestOpening:
         """And nothing else; whoever ends this run then knows whose ledger the attempt belongs to."""
         bench.push(b"x")
         (one,) = claim(bench).claims
-        asked = Exchange(opens=(Open(one.tag, "a", 0, 0, MODEL),))
+        asked = Exchange(opens=(Open(one.tag, "a", FINGERPRINT, 0, 0, MODEL),))
         (known,) = bench.exchange(asked).opened
         assert isinstance(known, Known)
         assert known.holds == ""  # It has expired.
@@ -153,7 +153,7 @@ class TestOpening:
         raw = b"\n\x00\xff\n\r\n" + bytes(range(256))
         bench.push(raw)
         (one,) = claim(bench).claims
-        bench.exchange(Exchange(opens=(Open(one.tag, "a", None, None, MODEL),)))
+        bench.exchange(Exchange(opens=(Open(one.tag, "a", FINGERPRINT, None, None, MODEL),)))
         words(bench, Return(one.tag))
         assert bench.queued() == [raw]
 
@@ -164,11 +164,11 @@ class TestOpening:
         tag, now_ms = claimed.claims[0].tag, claimed.now_ms
         bounded, unbounded = ledgers(redis_url, max_queue_ms=60_000), ledgers(redis_url)
         opens = (
-            Open(tag, "a", now_ms - 1, None, MODEL),
-            Open(tag, "a", now_ms + AN_HOUR_MS, None, MODEL),
-            Open(tag, "a", None, now_ms - 61_000, MODEL),
-            Open(tag, "a", None, now_ms - 30_000, MODEL),
-            Open(tag, "a", None, None, MODEL),
+            Open(tag, "a", FINGERPRINT, now_ms - 1, None, MODEL),
+            Open(tag, "a", FINGERPRINT, now_ms + AN_HOUR_MS, None, MODEL),
+            Open(tag, "a", FINGERPRINT, None, now_ms - 61_000, MODEL),
+            Open(tag, "a", FINGERPRINT, None, now_ms - 30_000, MODEL),
+            Open(tag, "a", FINGERPRINT, None, None, MODEL),
         )
         assert _expired(bounded.exchange(Exchange(opens=opens), NOW)) == [True, False, True, False, False]
         assert _expired(unbounded.exchange(Exchange(opens=opens), NOW)) == [True, False, False, False, False]

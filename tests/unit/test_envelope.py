@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tasks import rfc3339
 from tasks.errors import InvalidJob
+from tasks.fingerprint import fingerprint_of
 from tasks.reading import DeadLetterReason, NotAJob, RejectedJob, ValidJob, read_job
 from tests.garbage import GARBAGE, WRONG_JOBS
 from tests.jobs import LIMITS, MAX_JOB_BYTES, MODEL, full_job_content, job_content, job_json
@@ -335,12 +336,12 @@ class TestWhatIsNoMessage:
     def test_a_bare_job_is_read(self) -> None:
         """Bytes unchanged."""
         raw = b' {"prompt":"\\u0000","job_id":"j-1"}'
-        assert opened(raw) == Readable(raw, "j-1", None, None)
+        assert opened(raw) == Readable(raw, "j-1", fingerprint_of(raw) or "", None, None)
 
     def test_a_job_with_fields_of_a_message_is_a_job(self) -> None:
         """Its id says so; the task refuses its unknown fields by name."""
         raw = message(job_id="j-1")
-        assert opened(raw) == Readable(raw, "j-1", None, None)
+        assert opened(raw) == Readable(raw, "j-1", fingerprint_of(raw) or "", None, None)
 
     @pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: garbage.name)
     def test_garbage_is_left_as_it_stands(self, garbage: Any) -> None:

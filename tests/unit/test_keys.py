@@ -20,6 +20,7 @@ KEYS = Keys("speedinfer")
         (KEYS.cancel("j-1"), "speedinfer:cancel:j-1"),
         (KEYS.waiting, "speedinfer:waiting"),
         (KEYS.attempts("j-1"), "speedinfer:attempts:j-1"),
+        (KEYS.retried("j-1"), "speedinfer:retried:j-1"),
         (KEYS.settlements, "speedinfer:settlements"),
         (KEYS.result("j-1"), "speedinfer:result:j-1"),
         (KEYS.settled("j-1"), "speedinfer:settled:j-1"),

@@ -51,7 +51,9 @@ def test_a_failure_is_settled_as_failed() -> None:
 def test_a_retry_carries_its_attempt() -> None:
     """As JSON, for the ledger of attempts; with how long it waits, and what it may still cost its pool."""
     commit = as_commit(delivery(tag="7.2"), Retry(IDENTITY, attempt(), 250, ConnectionLost()))
-    assert commit == exchange.Retry("7.2", "j-1", 250, attempt().model_dump_json(), exchange.Run.ON)
+    assert commit == exchange.Retry(
+        "7.2", "j-1", IDENTITY.fingerprint, 250, attempt().model_dump_json(), exchange.Run.ON
+    )
 
 
 @pytest.mark.parametrize(

@@ -125,13 +125,24 @@ def test_a_settled_job_is_compared_with_what_was_settled(prompt: str, outcome: t
     assert isinstance(received.outcome, outcome)
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_job_whose_id_has_attempts_of_another_is_a_conflict(wrapped: bool) -> None:
+    """Bare it comes without its id, and the ledger is asked about it as about a message: with its fingerprint."""
+    here = reception()
+    received = here.receive(claimed(message() if wrapped else job_json(), None))
+    assert received.opens is not None
+    assert received.opens.fingerprint == fingerprint_of(job_json())
+    known = replace(TO_RUN, standing=Standing.PRECEDED, rival=b"f" * 32)
+    assert here.opened(received.delivery, known).outcome == DeadLetter(DeadLetterReason.JOB_ID_CONFLICT)
+
+
 def test_a_message_is_opened_first() -> None:
     """The ledger is asked about the job in it, with its times by Redis' clock."""
     job = job_content(expires_at="2026-11-30T11:00:00Z", enqueued_at="2026-11-30T09:59:59.988Z")
     received = reception().receive(claimed(message(job), None))
-    assert received.opens == Open(
-        "1.1", "j-1", CLAIMED_AT_MS + 3_600_000, CLAIMED_AT_MS - 12, MODEL, len(job["prompt"]), job["max_tokens"]
-    )
+    content = fingerprint_of(job_json(**job)) or ""
+    times = CLAIMED_AT_MS + 3_600_000, CLAIMED_AT_MS - 12
+    assert received.opens == Open("1.1", "j-1", content, *times, MODEL, len(job["prompt"]), job["max_tokens"])
     assert received.outcome is None
     assert json.loads(received.delivery.raw) == job
     assert received.delivery.job_id == "j-1"

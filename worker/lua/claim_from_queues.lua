@@ -27,6 +27,9 @@
 -- standing is '' for a job to run, 'settled' (rival: the marker's fingerprint), 'held' (rival: the bytes it is claimed with
 -- elsewhere), 'cancelled', 'expired' or 'exceeds'. Only what holds something may be run.
 --
+-- A job whose job_id has attempts of other bytes may be another job than was tried: only the worker is able to compare the two. It is
+-- told without a job_id, as what cannot be read here, and is nobody's rival until it is opened.
+--
 -- A repeat after a lost reply is safe: whoever lost it has ended none of its claims, so the first tag of the call is
 -- still there, and the same claims are returned again. A sending that arrives after a later one, of the same call or
 -- another, over a connection that was given up long ago, claims nothing: nobody would run it.
@@ -92,14 +95,22 @@ end
 -- include standing
 -- include suspects
 
--- How a job stands, what it has to be compared with, and its ledger. What has no job_id has its ledger under its bytes' hash.
+local function ledger_of_bytes(raw)
+  return items_of(prefix .. 'attempts:#' .. redis.sha1hex(raw))
+end
+
+-- How a job stands, what it has to be compared with, its ledger, and what it is known by until it is opened. What has no job_id has
+-- its ledger under its bytes' hash.
 local function standing_of(tag, raw, job_id, expired)
-  local ledger = job_id ~= '' and job_id or '#' .. redis.sha1hex(raw)
-  local attempts = items_of(prefix .. 'attempts:' .. ledger)
-  if job_id == '' then return '', '', attempts end
+  if job_id == '' then return '', '', ledger_of_bytes(raw), '' end
+  local attempts = items_of(prefix .. 'attempts:' .. job_id)
   local standing, rival = standing_among_others(tag, job_id)
+  if standing == '' and #attempts > 0 then
+    local _, tried = retried_as(job_id)
+    if tried and tried ~= redis.sha1hex(raw) then return '', '', ledger_of_bytes(raw), '' end
+  end
   if standing == '' then standing = is_cancelled(job_id) and 'cancelled' or expired and 'expired' or '' end
-  return standing, rival, attempts
+  return standing, rival, attempts, job_id
 end
 
 local function described(tag, list, raw, job_id, claimed_ms, holds, standing, rival, alone, attempts)
@@ -142,9 +153,10 @@ local function found_by_an_earlier_try()
     local tag = call .. '.' .. (#found + 1)
     local record = redis.call('HGET', claims, tag)
     if not record then return #found > 0 end
-    local list, _, claimed_ms, holds, raw = parts_of(record)
+    local list, known_by, claimed_ms, holds, raw = parts_of(record)
     local job_id, expired = read(raw)
-    local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+    local standing, rival, attempts
+    standing, rival, attempts, job_id = standing_of(tag, raw, known_by ~= '' and job_id or '', expired)
     local alone = crashes(attempts) >= crashes_to_run_alone
     if standing == '' and holds == '' and job_id ~= '' then
       standing, rival = 'held', raw
@@ -301,7 +313,9 @@ local function take(model, list, raw)
   local tag = call .. '.' .. (#found + 1)
   local claim = incarnation .. '/' .. tag
   local job_id, expired, job = read(raw)
-  local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+  local standing, rival, attempts
+  standing, rival, attempts, job_id = standing_of(tag, raw, job_id, expired)
+  if job_id == '' then job = nil end
   local alone = crashes(attempts) >= crashes_to_run_alone
   local holds = ''
   if standing == '' then
@@ -387,7 +401,8 @@ local function take_ended_heads(model)
       local job_id, expired = read(raw)
       if job_id ~= '' and not expired and not is_cancelled(job_id) then return end
       local tag = call .. '.' .. (#found + 1)
-      local standing, rival, attempts = standing_of(tag, raw, job_id, expired)
+      local standing, rival, attempts
+      standing, rival, attempts, job_id = standing_of(tag, raw, job_id, expired)
       keep(tag, list, raw, job_id, '', standing, rival, crashes(attempts) >= crashes_to_run_alone, attempts)
       redis.call('RPOP', list)
       most_ended = most_ended - 1

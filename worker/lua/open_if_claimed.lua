@@ -1,22 +1,24 @@
 -- Tells what the claim script would have told of a job, had it been able to read it, and writes its job_id into the claim:
--- for jobs in Celery messages. What they need of their pool's tokens is granted here.
+-- for jobs in Celery messages, and those that may be others than were tried under their job_id. What they need of their pool's tokens
+-- is granted here.
 --
 -- KEYS[1] claims of this incarnation   KEYS[2] jobs that run
 -- KEYS[3] jobs that wait               KEYS[4] incarnations that hold claims
 -- ARGV[1] prefix of all keys   ARGV[2] the incarnation   ARGV[3] max_queue_ms, -1 for off
 -- ARGV[4] from how many crashes on a job runs alone among such
 -- ARGV[5] 1 if one of those runs here now   ARGV[6] the pool
--- ARGV[7..] for each job: tag, job_id, expires_at as unix ms or '', enqueued_at as unix ms or '', bytes of its prompt,
+-- ARGV[7..] for each job: tag, job_id, fingerprint, expires_at as unix ms or '', enqueued_at as unix ms or '', bytes of its prompt,
 --           its max_tokens or 0, its circuit
 --
 -- Returns for each job {1 if still claimed, 2 if it was set aside as in claim_from_queues, 3 if it went back to the front since it
 -- has to wait for tokens, else 0, when to ask again in ms, what it holds, standing, rival, 1 if it is to run alone, attempts as
--- JSON...}, with standing and rival as in claim_from_queues. A repeat writes the same again, and finds no claim of what is gone.
+-- JSON...}, with standing and rival as in claim_from_queues, or standing 'preceded' (rival: a fingerprint) where another job was tried
+-- under the job_id and has not ended. A repeat writes the same again, and finds no claim of what is gone.
 
 local claims, running, waiting, claimants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, incarnation, max_queue_ms, crashes_to_run_alone = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local one_runs_alone, pool = ARGV[5] == '1', ARGV[6]
-local FIRST_JOB, WORDS = 7, 7
+local FIRST_JOB, WORDS = 7, 8
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -72,7 +74,7 @@ local function runs_beside_none(claim, holds, circuit, attempts)
   return (string.gsub(holds, '%S+$', function() return circuit end))
 end
 
-local function opened(tag, job_id, expires_ms, enqueued_ms, prompt_bytes, max_tokens, circuit)
+local function opened(tag, job_id, fingerprint, expires_ms, enqueued_ms, prompt_bytes, max_tokens, circuit)
   local record = redis.call('HGET', claims, tag)
   if not record then return gone(0, -1) end
   local list, _, claimed_ms, holds, raw = parts_of(record)
@@ -80,6 +82,8 @@ local function opened(tag, job_id, expires_ms, enqueued_ms, prompt_bytes, max_to
   local standing, rival = standing_among_others(tag, job_id)
   local attempts = items_of(prefix .. 'attempts:' .. job_id)
   local alone = crashes(attempts) >= crashes_to_run_alone
+  local tried = standing == '' and #attempts > 0 and retried_as(job_id)
+  if tried and tried ~= fingerprint then standing, rival = 'preceded', tried end
   if standing == '' then
     standing = is_cancelled(job_id) and 'cancelled' or is_expired(expires_ms, enqueued_ms) and 'expired' or ''
   end
@@ -109,7 +113,7 @@ local function opened(tag, job_id, expires_ms, enqueued_ms, prompt_bytes, max_to
     holds = ''
   end
   redis.call('HSET', claims, tag, as_record(list, job_id, claimed_ms, holds, raw))
-  if standing ~= 'settled' and standing ~= 'held' then redis.call('HSET', running, job_id, claim) end
+  if standing ~= 'settled' and standing ~= 'held' and standing ~= 'preceded' then redis.call('HSET', running, job_id, claim) end
   local reply = {1, -1, holds, standing, rival, alone and 1 or 0}
   for _, attempt in ipairs(attempts) do reply[#reply + 1] = attempt end
   return reply
@@ -117,8 +121,8 @@ end
 
 local replies = {}
 for i = FIRST_JOB, #ARGV, WORDS do
-  replies[#replies + 1] = opened(ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]),
-    tonumber(ARGV[i + 5]), ARGV[i + 6])
+  replies[#replies + 1] = opened(ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]),
+    tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6]), ARGV[i + 7])
 end
 if redis.call('HLEN', claims) == 0 then redis.call('SREM', claimants, incarnation) end
 if tokens_per_minute then

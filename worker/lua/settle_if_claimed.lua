@@ -65,7 +65,7 @@ local function settle(tag, job_id, model, status, fingerprint, result, heed_canc
   end
   redis.call('EXPIRE', marker, settled_ttl)
   redis.call('SET', prefix .. 'result:' .. job_id, result, 'EX', result_ttl)
-  redis.call('DEL', prefix .. 'attempts:' .. job_id)
+  redis.call('DEL', prefix .. 'attempts:' .. job_id, prefix .. 'retried:' .. job_id)
   drop(tag, job_id, ...)
   return 1
 end

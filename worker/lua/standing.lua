@@ -14,6 +14,12 @@ local function standing_among_others(tag, job_id)
   return '', ''
 end
 
+-- Which job the attempts of a ledger are of, where one was tried again: its fingerprint, and the hash of the bytes it came with. To be
+-- asked only where there are attempts. GETEX is a read that the server does not remember.
+local function retried_as(job_id)
+  return string.match(redis.call('GETEX', prefix .. 'retried:' .. job_id) or '', '^(%x*) (%x+)$')
+end
+
 local function is_cancelled(job_id)
   return is_there(prefix .. 'cancel:' .. job_id)
 end
