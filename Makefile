@@ -87,6 +87,11 @@ CHAOS ?= --seconds 90 --every 3
 chaos: setup ## Run jobs under faults and judge what became of them, under 3 minutes (SEED=7 draws other faults)
 	@$(BIN)/python -m tests.chaos --seed $(SEED) $(CHAOS)
 
+.PHONY: chaos-long
+chaos-long: SEED = 34
+chaos-long: setup ## Run 10,000 jobs under faults and judge what became of them, under 10 minutes (SEED=7 draws other faults)
+	@$(BIN)/python -m tests.chaos --seed $(SEED) --seconds 330 --jobs 10000 --every 12 --most-reruns 0.05
+
 .PHONY: check
 check: check-code check-locks ## Lint, formatting, types, import rules, locks
 

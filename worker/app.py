@@ -159,6 +159,8 @@ def _wrong_usage(worker: Any) -> str | None:
     """Return what of Celery's own command line cannot be, None for nothing."""
     if not worker.pool.is_green:
         return "the worker runs on greenlets: start it with -P gevent"
+    if worker.pool.num_processes < 1:
+        return "a worker without slots would call itself ready and take nothing: -c says how many it has, or --autoscale MAX,MIN"
     if worker.pool.timeout:
         # Celery would end the greenlet, which runs many jobs, and nobody would hear what became of the one it had.
         return "--time-limit ends greenlets, and not inferences: runtime_config.timeout_seconds bounds those"

@@ -58,8 +58,12 @@ class Proxy:
 
     def __init__(self, server_url: str) -> None:
         self._target = (str(urlsplit(server_url).hostname), int(urlsplit(server_url).port or 6379))
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._port: int = self._listener.getsockname()[1]
+        # Bound and never listening: nobody else is given the port while connections to it are refused.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self._port: int = self._place.getsockname()[1]
+        self._listener = self._listening()
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._traps: list[Trap] = []
@@ -92,9 +96,15 @@ class Proxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join()  # What it was about to forward is there for who cuts next.
+
+    def accept(self) -> None:
+        """Accept connections again, as a server that is back."""
+        self._listener = self._listening()
+        self._accepting = self._start(self._accept)
 
     def __enter__(self) -> Self:
-        self._start(self._accept)
+        self._accepting = self._start(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,13 +115,17 @@ class Proxy:
         self.cut()
         for thread in self._threads:
             thread.join(5)
-        for end in (self._listener, *self._open):
+        for end in (self._listener, self._place, *self._open):
             end.close()
 
-    def _start(self, target: object, *arguments: object) -> None:
+    def _listening(self) -> socket.socket:
+        return socket.create_server(("127.0.0.1", self._port), backlog=64)
+
+    def _start(self, target: object, *arguments: object) -> threading.Thread:
         thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type] # any callable
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def _accept(self) -> None:
         while True:

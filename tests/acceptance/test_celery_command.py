@@ -185,10 +185,11 @@ def test_purge_takes_no_job_away(valkey: Client, fleet: Fleet) -> None:
     [
         (["-P", "solo"], "-P gevent"),
         (["-P", "gevent", "--time-limit", "3600"], "timeout_seconds bounds those"),
+        (["-P", "gevent", "--autoscale", "8"], "without slots"),
         (["-P", "gevent", "-Q", KEYS.jobs("acme/other")], "supported_models says which"),
         (["-P", "gevent", "-X", KEYS.jobs("acme/unserved")], "supported_models says which"),
     ],
-    ids=["another pool", "a time limit", "some of the queues", "all queues but one"],
+    ids=["another pool", "a time limit", "no slots", "some of the queues", "all queues but one"],
 )
 def test_what_would_leave_jobs_behind_is_refused(fleet: Fleet, valkey: Client, options: list[str], words: str) -> None:
     """It says why, takes no job and ends: greenlets that are killed tell nobody of their jobs, and closed queues are served by nobody."""

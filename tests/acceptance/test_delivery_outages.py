@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,14 +20,15 @@ from tests.acceptance.delivery import (
 )
 from tests.acceptance.fleet import Fleet, WorkerProcess, run
 from tests.acceptance.gateway import push_jobs, wait_for_results
+from tests.acceptance.proxy import Proxy
 from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
 from worker.sandbox.valkey_server import ValkeyServer
 
 RESUMES_WITHIN_SECONDS: Final = 3.0
-FILLING: Final = 2000
-LONGEST_LOAD_SECONDS: Final = 90.0
+FILLING: Final = 9000
+LONGEST_LOAD_SECONDS: Final = 400.0
 """How long a load would take that is not hurried: it is certainly seen, and lasts as long as the test wants."""
 
 
@@ -93,8 +95,10 @@ def _flush_scripts(client: redis.Redis, _: ValkeyServer, seconds: float) -> None
 
 def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
     client.config_set("loading-process-events-interval-bytes", 1024)
-    for n in range(FILLING):
-        client.set(f"filling:{n}", "x" * 200, ex=3600)
+    with client.pipeline(transaction=False) as together:
+        for n in range(FILLING):
+            together.set(f"filling:{n}", "x" * 200, ex=3600)
+        together.execute()
     client.config_set("key-load-delay", round(LONGEST_LOAD_SECONDS * 1e6 / FILLING))
 
     def reload() -> None:
@@ -156,13 +160,14 @@ OUTAGES: Final[dict[str, Outage]] = {
     "OOM": _full,
     "MISCONF": _unable_to_save,
 }
+LONG: Final = [("30 s", 30.0), ("5 min", 300.0)]
 LASTING: Final = [
     *(pytest.param(outage, 1.0, id=f"{name}, 1 s") for name, outage in OUTAGES.items()),
     pytest.param(_kill, 10.0, id="kill -9, 10 s"),
-    *(pytest.param(outage, 30.0, id=f"{name}, 30 s", marks=pytest.mark.long) for name, outage in OUTAGES.items()),
     *(
-        pytest.param(OUTAGES[name], 300.0, id=f"{name}, 5 min", marks=pytest.mark.long)
-        for name in ("restart", "kill -9", "frozen", "READONLY")
+        pytest.param(outage, seconds, id=f"{name}, {words}", marks=pytest.mark.long)
+        for words, seconds in LONG
+        for name, outage in OUTAGES.items()
     ),
 ]
 
@@ -178,6 +183,41 @@ def test_what_ran_is_settled_once_and_consuming_goes_on(
     seconds: float,
 ) -> None:
     """Each job is run once, by the process that had it; a job pushed at Redis' return is settled within three seconds."""
+    assert _is_borne(lambda: outage(client, server, seconds), client, workers, witness)
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(1.0, id="cut connections, 1 s"),
+        *(pytest.param(seconds, id=f"cut connections, {words}", marks=pytest.mark.long) for words, seconds in LONG),
+    ],
+)
+def test_a_redis_that_lives_and_that_no_worker_reaches_is_waited_for(
+    tmp_path: Path, durable_valkey: ValkeyServer, triton_server: TritonServer, witness: Witness, seconds: float
+) -> None:
+    """The same holds where all workers are hung up on and refused, and Redis itself goes on, for whoever pushes."""
+    with (
+        redis.Redis.from_url(durable_valkey.url, socket_timeout=60) as client,
+        Proxy(durable_valkey.url) as way,
+        Fleet(tmp_path, triton_server.url, way.url) as fleet,
+    ):
+        fleet.clients[way.url] = client  # What looks at the workers is not cut off with them.
+        workers = [fleet.start(worker_id=name, concurrency=2, lease_seconds=LEASE) for name in ("first", "second")]
+
+        def outage() -> None:
+            way.refuse()
+            way.cut()
+            time.sleep(seconds)
+            for worker in workers:
+                worker.wait_for_event("redis.became_unavailable")
+            way.accept()
+
+        assert _is_borne(outage, client, workers, witness)
+
+
+def _is_borne(outage: Callable[[], None], client: redis.Redis, workers: list[WorkerProcess], witness: Witness) -> bool:
     running = [f"running-{time.monotonic_ns()}-{n}" for n in range(4)]
     waiting = [name.replace("running", "waiting") for name in running]
     after = running[0].replace("running", "after")
@@ -185,7 +225,7 @@ def test_what_ran_is_settled_once_and_consuming_goes_on(
     push_jobs(client, *waiting, prompt="sleep=0.1 waiting")
     wait_until_busy(witness, 4)
 
-    outage(client, server, seconds)
+    outage()
     push_jobs(client, after, prompt="after")
     back = time.time()
     results = wait_for_results(client, after, *running, *waiting)
@@ -200,7 +240,7 @@ def test_what_ran_is_settled_once_and_consuming_goes_on(
     for worker in workers:
         assert not worker.events("lease.was_lost", "worker.lost_a_part")
         assert worker.wait_until_state("ready")
-    assert nothing_is_left(client)
+    return nothing_is_left(client)
 
 
 def test_a_worker_that_cannot_consume_is_reported_by_the_health_check(
