@@ -56,10 +56,10 @@ class TestRequests:
         self.wait_until_all_wait(valkey, four)
         assert (witness.count(), len(grants(valkey))) == (26, 21)
 
-        wait_until_all_have_swept(valkey, four)
         left_ms = self.leave_in(valkey, LEAVE_MS, 3)
         four.limits(requests=22)
-        wait_until(lambda: witness.count() >= 30, description="one more runs, then three", timeout=AT_ONCE_SECONDS)
+        # Those who wait were told when by grants that the test has changed since: whoever sweeps next finds it at the latest.
+        wait_until(lambda: witness.count() >= 30, description="one more runs, then three")
         self.wait_until_all_wait(valkey, four)
         assert (witness.count(), len(grants(valkey))) == (30, 22)
         assert min(sorted(grants(valkey).values())[-3:]) >= left_ms
