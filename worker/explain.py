@@ -1,7 +1,8 @@
 """Why jobs of a model wait, in words for people. Pure.
 
-Without writes nothing moves. Else each worker that declares a model has one obstacle at most in the way of its jobs, the first of: it drains, the circuit is open, it is
-out of order with this model, it stands still, a limit is reached. A model waits only while every one of its workers has one.
+Without writes nothing moves. Else each worker that declares a model has one obstacle at most in the way of its jobs, the first of:
+it drains, the circuit is open, it is out of order with this model, it stands still, a limit is reached. A model waits only while every
+one of its workers has one.
 """
 
 from collections.abc import Iterator, Sequence

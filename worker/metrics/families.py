@@ -1,7 +1,8 @@
 """Every metric family a worker exports: name, type, labels, meaning. docs/metrics.md shows the same, and a test holds both together.
 
 Names have their units in them. Labels are bounded by the configuration and the contract, whatever jobs contain: ``model`` is one
-of `supported_models`, in WHY of those of the whole fleet, ``code`` one of the contract's, and nothing that a customer writes becomes a label.
+of `supported_models`, in WHY of those of the whole fleet, ``code`` one of the contract's, and nothing that a customer writes becomes
+a label.
 """
 
 from dataclasses import dataclass
