@@ -21,6 +21,7 @@ from tests.acceptance.delivery import (
 from tests.acceptance.fleet import Fleet, WorkerProcess, run
 from tests.acceptance.gateway import push_jobs, wait_for_results
 from tests.acceptance.proxy import Proxy
+from tests.integration.unhappy_servers import full, replica, unable_to_save
 from tests.waiting import wait_until
 from tests.witness import Witness
 from worker.sandbox.triton_server import TritonServer
@@ -113,31 +114,23 @@ def _load(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
     thread.join()
 
 
-def _replica(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
-    client.replicaof("127.0.0.1", "1")
-    assert _refuses(client, "READONLY")
-    time.sleep(seconds)
-    client.replicaof("NO", "ONE")
+def _replica(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    with replica(client, server):
+        assert _refuses(client, "READONLY")
+        time.sleep(seconds)
 
 
-def _full(client: redis.Redis, _: ValkeyServer, seconds: float) -> None:
-    client.config_set("maxmemory", 1)
-    assert _refuses(client, "OUTOFMEMORY")
-    time.sleep(seconds)
-    client.config_set("maxmemory", 0)
+def _full(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
+    with full(client, server):
+        assert _refuses(client, "OUTOFMEMORY")
+        time.sleep(seconds)
 
 
 def _unable_to_save(client: redis.Redis, server: ValkeyServer, seconds: float) -> None:
-    folder = server.directory / "dump.rdb"  # A folder where its file goes.
-    if folder.is_file():
-        folder.unlink()  # Of a reload before.
-    folder.mkdir()
-    client.config_set("save", "3600 1000000")
-    client.bgsave()
-    wait_until(lambda: _refuses(client, "MISCONF"), description="saving has failed")
-    time.sleep(seconds)
-    client.config_set("save", "")
-    folder.rmdir()
+    (server.directory / "dump.rdb").unlink(missing_ok=True)  # Of a reload before.
+    with unable_to_save(client, server):
+        wait_until(lambda: _refuses(client, "MISCONF"), description="saving has failed")
+        time.sleep(seconds)
 
 
 def _refuses(client: redis.Redis, word: str) -> bool:
